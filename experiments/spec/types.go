@@ -1,0 +1,128 @@
+// Package spec is what a person asked for: one strict YAML file, all its mistakes at once.
+package spec
+
+import "time"
+
+// Experiment is one YAML file under experiments/.
+type Experiment struct {
+	Name     string
+	Title    string
+	Notes    string // Markdown
+	Author   string
+	Engine   Engine
+	Model    Model
+	Hardware Hardware
+	Matrix   Matrix
+	Prompts  string // shared (default) or distinct
+	Sampling Sampling
+	Limits   Limits
+	Loop     string // guard (default) or off: what exact repetition does to a trial
+	Expect   Expect
+
+	// File and Raw are the source; Overrides the --set values that were applied.
+	File      string
+	Raw       []byte
+	Overrides []string
+}
+
+// Engine says where the server under test comes from and how it is started.
+type Engine struct {
+	Source           Source
+	Command          string // verbatim, as published
+	KVCapacityTokens int64  // 0: not given
+	Version          string // as claimed: "0.32.0"
+	Engine           string // "vllm" by default
+	Quantization     string
+	Backend          string
+	Repository       string
+	Build            string
+	Commit           string
+}
+
+// Source has exactly one field set.
+type Source struct {
+	Image     string // repo:tag or repo@sha256:…
+	Commit    string // 40 hex, branch or tag of Repo
+	Repo      string // of Commit; default github.com/vllm-project/vllm
+	Wheel     *Wheel
+	Host      string // path of a vllm program that exists
+	Attach    string // URL
+	Simulator string // "default", or path of a profile relative to the experiment's file
+}
+
+// Kind returns the word of the field that is set: image, commit, wheel, host,
+// attach, simulator; empty if none.
+func (s Source) Kind() string {
+	switch {
+	case s.Image != "":
+		return "image"
+	case s.Commit != "":
+		return "commit"
+	case s.Wheel != nil:
+		return "wheel"
+	case s.Host != "":
+		return "host"
+	case s.Attach != "":
+		return "attach"
+	case s.Simulator != "":
+		return "simulator"
+	}
+	return ""
+}
+
+// Wheel is a virtual environment made of pinned wheels.
+type Wheel struct {
+	Lock   string // path of the lock with hashes, relative to the experiment's file
+	Python string // "3.12"
+	Model  string // optional: path of a script that makes the model, relative to the experiment's file
+}
+
+// Model under test.
+type Model struct {
+	ID           string
+	Revision     string
+	Quantization string
+}
+
+// Hardware as claimed; what is found is recorded beside it.
+type Hardware struct {
+	Type, GPU, VRAM, CPU, RAM, OS string
+}
+
+// Matrix is what to measure.
+type Matrix struct {
+	Contexts    []Context
+	Concurrency []int
+	Prefill     []Context
+	Duration    time.Duration // of the window; default 30s
+	Settle      time.Duration // how long readiness must hold; default 3s
+	MaxOutput   int           // default 8192
+	Repeats     int           // default 1
+	Capacity    string        // worst_case (default) or try
+	Order       string        // plan (default) or seeded
+	OrderSeed   int64
+}
+
+// Context is a length in tokens and the text it was written as.
+type Context struct {
+	Tokens int
+	Label  string // "8K", "0"; K = 1,024
+}
+
+// Sampling is sent with every request; nil: not sent.
+type Sampling struct {
+	Temperature *float64
+	TopP        *float64
+	Seed        *int64
+	IgnoreEOS   *bool // default true
+}
+
+// Limits; zero: default (Start 30m, Stall 60s, Idle 60s) or derived (Scout, Ready).
+type Limits struct {
+	Start, Scout, Ready, Stall, Idle time.Duration
+}
+
+// Expect is what verify and compare hold a rerun to.
+type Expect struct {
+	RelTol float64 // ratio: 0.05 for 5%; 0: not given
+}

@@ -1,0 +1,66 @@
+// Package pipelines carries out a plan: each executor starts or finds the engine,
+// hands it to the runner, and ends what it started.
+//
+// It does not know how a run is stored or shown. Flow: package main resolves a
+// plan, picks an executor, and gives it a [Job] and a [runner.Sink]; the executor
+// starts the engine (a launch), waits until a real completion came back, calls
+// [runner.Measure], stops the engine and sees it gone.
+package pipelines
+
+import (
+	"context"
+	"net/http"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/runner"
+)
+
+// Job is one plan to carry out.
+type Job struct {
+	Plan  *plan.Plan
+	RunID string
+	// Launch is the number of the first engine launch: 1, or higher when a run is
+	// resumed.
+	Launch int
+	// Done says whether a step was finished by an earlier launch.
+	Done func(stepID string) bool
+	// LogsDir is a directory of the run for logs of the engine.
+	LogsDir string
+	// CacheDir is the user's cache folder for this program.
+	CacheDir string
+	// BaseDir is the folder that relative paths of the experiment start from.
+	BaseDir string
+	// Wheel is set for source wheel.
+	Wheel *Wheel
+	// AttachURL and APIKey are set for source attach; APIKey also where the serve
+	// command has a placeholder for one.
+	AttachURL string
+	APIKey    string
+	// Profile is the simulator's profile, YAML.
+	Profile []byte
+	// Secrets are literal values that must appear in nothing that is written.
+	Secrets []string
+	// Drain is closed when a person asks to end early: the current trial is
+	// recorded as interrupted, the engine is stopped, nothing more is sent.
+	Drain <-chan struct{}
+	// Transport, if not nil, replaces the runner's (tests only).
+	Transport http.RoundTripper
+}
+
+// Wheel is the content of a wheel source: files that were read by whoever made
+// the job, so that their hashes are those of the plan.
+type Wheel struct {
+	Lock        []byte
+	Python      string
+	ModelScript string // path; empty: none
+}
+
+// Executor carries out a plan.
+//
+// Execute is called once, blocks until the engine is gone, and calls the sink's
+// methods one at a time. Cancelling ctx ends everything at once. An error means
+// that the plan could not be carried on (it wraps *runner.EngineError when the
+// engine ended); failed trials are no errors.
+type Executor interface {
+	Execute(ctx context.Context, job Job, sink runner.Sink) error
+}
