@@ -36,6 +36,10 @@ type Job struct {
 	// command has a placeholder for one.
 	AttachURL string
 	APIKey    string
+	// Argv and Env are the serve command with the secret values that the plan shows
+	// as <redacted>; never recorded. Nil: the plan's own.
+	Argv []string
+	Env  map[string]string
 	// Profile is the simulator's profile, YAML.
 	Profile []byte
 	// Secrets are literal values that must appear in nothing that is written.

@@ -42,6 +42,7 @@ type Run struct {
 	Findings []Finding `json:"findings,omitempty"` // what does not add up, or limits the numbers
 	Plan     []Field   `json:"plan,omitempty"`     // plan and method, for the page
 
+	Again  string `json:"again,omitempty"`  // the command that makes this run again
 	Source string `json:"source,omitempty"` // of a published run: file name or URL
 	Files  []File `json:"files,omitempty"`
 }
