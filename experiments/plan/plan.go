@@ -183,6 +183,12 @@ func Digest(id *Identity) (string, error) {
 	return "h1:" + base64.StdEncoding.EncodeToString(sum[:]), nil
 }
 
+// JSON is the content of plan.json.
+func (p *Plan) JSON() ([]byte, error) {
+	b, err := json.MarshalIndent(p, "", "  ")
+	return append(b, '\n'), err
+}
+
 // Parse reads plan.json and checks its digest.
 func Parse(b []byte) (*Plan, error) {
 	var p Plan

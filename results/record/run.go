@@ -43,8 +43,12 @@ type Run struct {
 	Plan     []Field   `json:"plan,omitempty"`     // plan and method, for the page
 
 	Again  string `json:"again,omitempty"`  // the command that makes this run again
-	Source string `json:"source,omitempty"` // of a published run: file name or URL
-	Files  []File `json:"files,omitempty"`
+	Attach string `json:"attach,omitempty"` // URL of a server that was there already
+	// ExperimentDir is the folder that the experiment's relative paths start from, as
+	// given on the command line.
+	ExperimentDir string `json:"experiment_dir,omitempty"`
+	Source        string `json:"source,omitempty"` // of a published run: file name or URL
+	Files         []File `json:"files,omitempty"`
 }
 
 // Field is one line of a list on a page.
