@@ -34,12 +34,12 @@ func TestWave(t *testing.T) {
 				return true
 			}
 		})
-		time.Sleep(time.Minute) // in the bubble: nothing is sent before the release
+		<-time.After(time.Minute) // in the bubble: nothing is sent before the release
 		if len(got) != 0 {
 			t.Fatalf("%d requests before the release", len(got))
 		}
 		due := w.Release()
-		time.Sleep(3500 * time.Millisecond)
+		<-time.After(3500 * time.Millisecond)
 		stop := errors.New("end of window")
 		w.Stop(stop)
 		if len(got) != 4*streams {
