@@ -1,0 +1,24 @@
+package record
+
+// Sources of a [Sample].
+const (
+	SourceMetrics = "metrics" // the server's /metrics
+	SourceClient  = "client"  // this program, of itself
+	SourceGPU     = "gpu"
+	SourceCPU     = "cpu"
+)
+
+// Names of the samples of SourceMetrics that package metric reads. Over several
+// engines of one server they are sums, KV usage the largest. A name is absent at
+// a time when the server did not tell it.
+const (
+	SampleRunning       = "requests_running"
+	SampleWaiting       = "requests_waiting"
+	SampleKVUsage       = "kv_usage_ratio"                   // 0 to 1
+	SamplePreemptions   = "preemptions_total"                // counter
+	SamplePrefixQueries = "prefix_cache_queries_total"       // counter, tokens
+	SamplePrefixHits    = "prefix_cache_hits_total"          // counter, tokens
+	SampleGeneration    = "generation_tokens_total"          // counter
+	SampleSpecDrafts    = "spec_decode_drafts_total"         // counter
+	SampleSpecAccepted  = "spec_decode_accepted_tokens_total" // counter
+)
