@@ -74,11 +74,15 @@ type Request struct {
 	FirstByteNs *int64 `json:"first_byte_ns,omitempty"` // first byte of the reply's body
 	EndNs       *int64 `json:"end_ns,omitempty"`        // [DONE], end, failure or our closing
 
-	Outcome      string      `json:"outcome"`
-	FailureKind  FailureKind `json:"failure_kind,omitempty"`
-	HTTPStatus   int         `json:"http_status,omitempty"`
-	Message      string      `json:"message,omitempty"`       // the server's, at most 2 KiB, secrets removed
-	FinishReason string      `json:"finish_reason,omitempty"` // as sent
+	Outcome     string      `json:"outcome"`
+	FailureKind FailureKind `json:"failure_kind,omitempty"`
+	HTTPStatus  int         `json:"http_status,omitempty"`
+	Message     string      `json:"message,omitempty"` // the server's, at most 2 KiB, secrets removed
+	// ErrorCode is the number in the server's error object, or the HTTP status that
+	// was not 200; 0: neither. In a stream that failed it is all there is of a status.
+	ErrorCode         int    `json:"error_code,omitempty"`
+	RetryAfterSeconds *int64 `json:"retry_after_seconds,omitempty"` // as the server asked
+	FinishReason      string `json:"finish_reason,omitempty"`       // as sent
 
 	PromptTokens     *int64 `json:"prompt_tokens,omitempty"`     // usage
 	CachedTokens     *int64 `json:"cached_tokens,omitempty"`     // usage.prompt_tokens_details.cached_tokens
