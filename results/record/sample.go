@@ -14,11 +14,11 @@ const (
 const (
 	SampleRunning       = "requests_running"
 	SampleWaiting       = "requests_waiting"
-	SampleKVUsage       = "kv_usage_ratio"                   // 0 to 1
-	SamplePreemptions   = "preemptions_total"                // counter
-	SamplePrefixQueries = "prefix_cache_queries_total"       // counter, tokens
-	SamplePrefixHits    = "prefix_cache_hits_total"          // counter, tokens
-	SampleGeneration    = "generation_tokens_total"          // counter
-	SampleSpecDrafts    = "spec_decode_drafts_total"         // counter
+	SampleKVUsage       = "kv_usage_ratio"                    // 0 to 1
+	SamplePreemptions   = "preemptions_total"                 // counter
+	SamplePrefixQueries = "prefix_cache_queries_total"        // counter, tokens
+	SamplePrefixHits    = "prefix_cache_hits_total"           // counter, tokens
+	SampleGeneration    = "generation_tokens_total"           // counter
+	SampleSpecDrafts    = "spec_decode_drafts_total"          // counter
 	SampleSpecAccepted  = "spec_decode_accepted_tokens_total" // counter
 )

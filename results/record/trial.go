@@ -88,6 +88,9 @@ type Request struct {
 	CachedTokens     *int64 `json:"cached_tokens,omitempty"`     // usage.prompt_tokens_details.cached_tokens
 	CompletionTokens *int64 `json:"completion_tokens,omitempty"` // last usage seen; nil: the server sent none
 	RunningUsage     bool   `json:"running_usage,omitempty"`     // usage came while output was still coming
+	// RetokenisedTokens is the server's /tokenize count of the text received, where
+	// it sent no usage.
+	RetokenisedTokens *int64 `json:"retokenised_tokens,omitempty"`
 	BadFrames        int    `json:"bad_frames,omitempty"`
 
 	Chunks []Chunk `json:"chunks,omitempty"`
