@@ -277,9 +277,11 @@ func (s *scheduler) endStep(at time.Duration) {
 }
 
 // reserve makes room for n more tokens of r, preempting the youngest requests as
-// long as that is needed. It reports false if r itself had to go.
+// long as that is needed. It reports false if r itself had to go. The last token of
+// a request takes no room yet: its keys are computed when it is the input of the
+// step after.
 func (s *scheduler) reserve(r *request, n int) bool {
-	need := blocksFor(r.length()+n, s.profile.BlockTokens) - r.kv.blocks()
+	need := blocksFor(r.length()+n-1, s.profile.BlockTokens) - r.kv.blocks()
 	for need > 0 && !s.kv.grow(&r.kv, need) {
 		victim := s.youngest()
 		s.remove(victim)
