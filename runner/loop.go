@@ -23,6 +23,9 @@ const (
 	loopCheck = 4 << 10
 )
 
+// reset begins a new text.
+func (g *loopGuard) reset() { g.tail, g.fresh, g.period, g.bytes = g.tail[:0], 0, 0, 0 }
+
 // add takes more text. Once a loop was found it stays found.
 func (g *loopGuard) add(text []byte) {
 	if g.period > 0 {

@@ -50,6 +50,12 @@ const (
 	// tokens a second, a tenth of the slowest published.
 	slowestPrefill = 20 * time.Millisecond
 
+	// quietLimit: after a window that ended with so long a silence the engine is
+	// asked whether it lives.
+	quietLimit = 2 * time.Second
+
+	// failGrace lets the requests that fail together be counted together.
+	failGrace = 100 * time.Millisecond
 	// exitGrace is how long a broken connection waits for the news that the engine
 	// ended, which is the better explanation.
 	exitGrace = time.Second
@@ -60,8 +66,6 @@ const (
 	defaultStart = 30 * time.Minute
 	// defaultLimit stands in for a stall or idle limit that a plan does not state.
 	defaultLimit = 60 * time.Second
-	// settleLimit is how long cancelled streams may take to end.
-	settleLimit = 30 * time.Second
 )
 
 // rate is the slowest prefill seen for the longest prompt so far, from which the

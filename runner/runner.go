@@ -5,11 +5,9 @@
 package runner
 
 import (
-	"context"
 	"net/http"
 	"time"
 
-	"speedmatrix/experiments/plan"
 	"speedmatrix/results/record"
 )
 
@@ -74,14 +72,3 @@ type EngineError struct {
 }
 
 func (e *EngineError) Error() string { return "engine: " + string(e.Kind) + ": " + e.Reason }
-
-// WaitReady waits until /v1/models lists the model and one short completion came
-// back. The launch in e is completed with what the engine told.
-func WaitReady(ctx context.Context, e *Engine, p *plan.Plan, opts Options) error {
-	panic("replaced by the measuring part")
-}
-
-// Measure runs every step of the plan that is not done, in order.
-func Measure(ctx context.Context, e *Engine, p *plan.Plan, opts Options, sink Sink) error {
-	panic("replaced by the measuring part")
-}

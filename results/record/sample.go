@@ -22,3 +22,9 @@ const (
 	SampleSpecDrafts    = "spec_decode_drafts_total"          // counter
 	SampleSpecAccepted  = "spec_decode_accepted_tokens_total" // counter
 )
+
+// Names of the samples of SourceClient.
+const (
+	SampleOpen   = "open_streams"   // begun and not ended
+	SampleActive = "active_streams" // of those, the ones that had a first token
+)

@@ -52,6 +52,9 @@ const headOnly = 16_384
 // made up for by taking some away.
 const reserve = 24
 
+// sampleWords is the length of the text that tells how long a word is.
+const sampleWords = 512
+
 // ErrNoCounter is returned by a [Counter] when the server cannot count. The
 // builder then estimates, and says so.
 var ErrNoCounter = errors.New("the server counts no tokens")
@@ -140,6 +143,11 @@ func (b *Builder) Observe(p Prompt, promptTokens int64) {
 	if words := int64(strings.Count(p.Text, " ")); words >= 64 {
 		b.wordTokens, b.wordCount = promptTokens-b.overhead, words
 	}
+}
+
+// Sample is a text of a few hundred words, for [Builder.Observe].
+func (b *Builder) Sample() Prompt {
+	return Prompt{Text: render("", shape{words: sampleWords}, Prefill)}
 }
 
 // Nonce is a line that is the same for the same parts and for no others.
@@ -279,13 +287,12 @@ func (b *Builder) sample(ctx context.Context) error {
 		return err
 	}
 	b.overhead = *n
-	const words = 512
-	n, err = b.ask(ctx, render("", shape{words: words}, Prefill))
+	n, err = b.ask(ctx, b.Sample().Text)
 	if err != nil || n == nil {
 		return err
 	}
 	if *n > b.overhead {
-		b.wordTokens, b.wordCount = *n-b.overhead, words
+		b.wordTokens, b.wordCount = *n-b.overhead, sampleWords
 	}
 	b.sampled = true
 	return nil
