@@ -13,6 +13,7 @@ import (
 
 // build makes a page of a document.
 func (p *Page) build(d *document, errs *mistakes) {
+	p.work = pageBudget
 	h := p.readHead(d, errs)
 	p.readFields(d, errs)
 	p.readCommand(d, errs)
@@ -30,14 +31,15 @@ func (p *Page) build(d *document, errs *mistakes) {
 		errs.add(list.no, "%d rows are more than a page can have (%d)", len(list.rows), maxRows)
 		return
 	}
+	before := len(errs.list) + errs.extra
 	var readings [][]*row // of each row of the list
 	if list.rows[0].cells != nil {
 		readings = readRows(list, errs)
 	} else {
 		readings = p.splitRows(d, list, h, errs)
 	}
-	if readings == nil {
-		return
+	if len(errs.list)+errs.extra > before {
+		return // what the rest of the page would say against the list follows from that
 	}
 	readings = p.matchBars(d, readings, errs)
 	readings = p.matchMatrix(d, readings, errs)
@@ -167,8 +169,10 @@ func parseByline(s string) (author, tool string, ok bool) {
 		return "", "", false
 	}
 	author, rest, ok := strings.Cut(s, name)
+	author = strings.TrimRight(author, " ·")
 	if !ok {
-		return strings.TrimSpace(s), "", true
+		author, _, _ = strings.Cut(s, " · ")
+		return strings.TrimSpace(author), "", true
 	}
 	version := strings.TrimPrefix(strings.TrimSpace(rest), "v")
 	n := 0
@@ -176,9 +180,9 @@ func parseByline(s string) (author, tool string, ok bool) {
 		n++
 	}
 	if n == 0 {
-		return strings.TrimSpace(s), "", true
+		return author, "", true
 	}
-	return strings.TrimSpace(author), name + " v" + version[:n], true
+	return author, name + " v" + version[:n], true
 }
 
 // readFields fills the blocks about hardware, engine and run.
@@ -350,8 +354,8 @@ func readRow(no int, cells []cell, errs *mistakes) *row {
 			continue
 		}
 		if c.exact != "" {
-			v, err := strconv.ParseFloat(c.exact, 64)
-			if err != nil || !overlap(n, number{value: v, half: 0}) {
+			v, ok := parseExact(c.exact, c.text)
+			if !ok || !same(n, number{value: v}) {
 				errs.add(no, "%s: data-value %q does not round to %q", columnNames()[4+m], c.exact, c.text)
 				good = false
 				continue
@@ -364,6 +368,19 @@ func readRow(no int, cells []cell, errs *mistakes) *row {
 		return nil
 	}
 	return r
+}
+
+// parseExact reads a data-value: a plain decimal in the unit of the text beside
+// it, K spelled out.
+func parseExact(exact, text string) (float64, bool) {
+	if strings.Trim(exact, "0123456789.") != "" {
+		return 0, false
+	}
+	if strings.HasSuffix(text, "ms") {
+		exact += "e-3"
+	}
+	v, err := strconv.ParseFloat(exact, 64)
+	return v, err == nil
 }
 
 func example(m int) string {
@@ -396,40 +413,30 @@ func parseStatus(s string) (st record.Status, reason string, ok bool) {
 // contradict each other if another reading is left.
 func (p *Page) splitRows(d *document, t *table, h *headline, errs *mistakes) [][]*row {
 	type part struct {
-		no          int
-		phase       string
-		heads       []head
-		status      record.Status
-		numbers     string
-		headText    string
-		wholeOfText string
+		no         int
+		phase      string
+		head, rest string // digits of context and requests, and what follows
+		heads      []head
 	}
 	var parts []part
+	decode := 0
 	for _, tr := range t.rows {
-		if len(tr.glued) > maxGlued {
-			errs.add(tr.no, "the row has %d bytes, more than a row can have (%d)", len(tr.glued), maxGlued)
-			continue
-		}
 		phase, rest, _ := cutPhase(tr.glued)
+		if phase == record.PhaseDecode {
+			decode++
+		}
 		n := 0
 		for n < len(rest) && (isDigit(rest[n]) || rest[n] == 'K' || rest[n] == 'M') {
 			n++
 		}
-		st, nums, ok := cutStatus(rest[n:])
-		if !ok {
-			errs.add(tr.no, "no known status in %q", clip(tr.glued, 120))
+		if len(tr.glued) > maxGlued || n > maxHead {
+			errs.add(tr.no, "the row has %d bytes, %d of them for context and requests: more than a row can have", len(tr.glued), n)
 			continue
 		}
-		parts = append(parts, part{tr.no, phase, splitHead(rest[:n]), st, nums, rest[:n], tr.glued})
-	}
-	decode := 0
-	for _, pt := range parts {
-		if pt.phase == record.PhaseDecode {
-			decode++
-		}
+		parts = append(parts, part{tr.no, phase, rest[:n], rest[n:], splitHead(rest[:n])})
 	}
 	levels := concurrencies(d, decode, h, errs)
-	if levels == nil || len(parts) < len(t.rows) {
+	if levels == nil {
 		return nil
 	}
 
@@ -454,7 +461,7 @@ func (p *Page) splitRows(d *document, t *table, h *headline, errs *mistakes) [][
 			bars[label] = true
 		}
 	}
-	taken := map[string]int{} // phase and head → line
+	taken := map[record.Point]int{} // line
 	out := make([][]*row, 0, len(parts))
 	for _, pt := range parts {
 		var heads []head
@@ -465,33 +472,36 @@ func (p *Page) splitRows(d *document, t *table, h *headline, errs *mistakes) [][
 			}
 		}
 		if len(heads) != 1 {
-			errs.add(pt.no, "%q is context and requests, and can be read in %d ways with the axes of the page: %s",
-				pt.headText, len(heads), showHeads(heads))
-			out = append(out, nil)
+			errs.add(pt.no, "%q is context and requests, and can be read in %s with the axes of the page", pt.head, ways(len(heads), heads))
 			continue
 		}
-		key := fmt.Sprint(pt.phase, heads[0])
+		hd := heads[0]
+		key := record.Point{Phase: pt.phase, ContextLabel: hd.label, Concurrency: hd.requests}
 		if other, dup := taken[key]; dup {
-			errs.add(pt.no, "context %s with %d requests already stands in line %d", heads[0].label, heads[0].requests, other)
+			errs.add(pt.no, "context %s with %d requests already stands in line %d", hd.label, hd.requests, other)
 		}
 		taken[key] = pt.no
-		all, more := splitNumbers(pt.numbers)
+		status, numbers, ok := cutStatus(pt.rest)
+		if !ok {
+			errs.add(pt.no, "no known status in %q", clip(pt.rest, 120))
+			continue
+		}
+		all, more := splitNumbers(numbers, &p.work)
 		if len(all) == 0 || more {
-			errs.add(pt.no, "the numbers of the row cannot be told apart: %q", clip(pt.wholeOfText, 120))
-			out = append(out, nil)
+			errs.add(pt.no, "the numbers of the row cannot be told apart: %q", clip(numbers, 120))
 			continue
 		}
 		var rows []*row
 		for _, n := range all {
-			rows = append(rows, &row{no: pt.no, phase: pt.phase, label: heads[0].label, context: heads[0].context,
-				requests: heads[0].requests, status: pt.status, n: n})
+			rows = append(rows, &row{no: pt.no, phase: pt.phase, label: hd.label, context: hd.context,
+				requests: hd.requests, status: status, n: n})
 		}
 		// One reading alone is what the page says, even if it contradicts itself:
 		// that is then a finding.
 		if len(rows) > 1 {
 			rows = slices.DeleteFunc(rows, func(r *row) bool { return !r.plausible() })
 			if len(rows) == 0 {
-				errs.add(pt.no, "the row can be read in %d ways, and in none is tokens ÷ time the total: %q", len(all), clip(pt.wholeOfText, 120))
+				errs.add(pt.no, "the row can be read in %d ways, and in none is tokens ÷ time the total: %q", len(all), clip(numbers, 120))
 			}
 		}
 		out = append(out, rows)
@@ -523,11 +533,7 @@ func concurrencies(d *document, decode int, h *headline, errs *mistakes) []int {
 			})
 		}
 		if len(all) != 1 {
-			var show []string
-			for _, a := range all[:min(4, len(all))] {
-				show = append(show, joinInts(a, ", "))
-			}
-			errs.add(t.no, "%q are the numbers of requests, and can be read in %d ways: %s", digits, len(all), strings.Join(show, "; "))
+			errs.add(t.no, "%q are the numbers of requests, and can be read in %s", digits, ways(len(all), all))
 			return nil
 		}
 		return all[0]
@@ -612,7 +618,7 @@ func (p *Page) matchBars(d *document, readings [][]*row, errs *mistakes) [][]*ro
 		var rows []*row
 		for _, bar := range all {
 			for _, r := range readings[i] {
-				if total, ttft := r.n[mTotal], r.n[mTTFT]; total != nil && ttft != nil && overlap(bar[0], *total) && overlap(bar[1], *ttft) {
+				if total, ttft := r.n[mTotal], r.n[mTTFT]; total != nil && ttft != nil && same(bar[0], *total) && same(bar[1], *ttft) {
 					bars = append(bars, bar)
 					if !slices.Contains(rows, r) {
 						rows = append(rows, r)
@@ -626,7 +632,7 @@ func (p *Page) matchBars(d *document, readings [][]*row, errs *mistakes) [][]*ro
 		case len(all) == 1 && len(readings[i]) == 1:
 			r := readings[i][0]
 			bars = all
-			p.findings = append(p.findings, record.Finding{Kind: "bars_vs_list", Where: r.where(), StepID: r.stepID(1),
+			p.found(record.Finding{Kind: "bars_vs_list", Where: r.where(), StepID: r.stepID(1),
 				Text: fmt.Sprintf("the prefill section shows %s tok/s and %s, the list shows %s and %s",
 					all[0][0].text, spaced(all[0][1].text), show(r.n[mTotal]), show(r.n[mTTFT]))})
 		default:
@@ -646,7 +652,7 @@ func (p *Page) matchMatrix(d *document, readings [][]*row, errs *mistakes) [][]*
 		label    string
 		requests int
 	}
-	at := map[key]int{}
+	at, repeated := map[key]int{}, map[key]bool{}
 	var labels []string
 	var levels []int
 	for i, rows := range readings {
@@ -654,9 +660,11 @@ func (p *Page) matchMatrix(d *document, readings [][]*row, errs *mistakes) [][]*
 			continue
 		}
 		r := rows[0]
-		if _, ok := at[key{r.label, r.requests}]; !ok { // of repeats the matrix can show any
-			at[key{r.label, r.requests}] = i
+		k := key{r.label, r.requests}
+		if _, ok := at[k]; ok {
+			repeated[k] = true // the matrix shows the middle of them
 		}
+		at[k] = i
 		if !slices.Contains(labels, r.label) {
 			labels = append(labels, r.label)
 		}
@@ -685,7 +693,7 @@ func (p *Page) matchMatrix(d *document, readings [][]*row, errs *mistakes) [][]*
 							cells = append(cells, nil)
 						}
 					}
-					if fit := fitMatrixRow(rest, cells); fit != nil {
+					if fit := fitMatrixRow(rest, cells, &p.work); fit != nil {
 						fits[label] = fit
 					}
 				}
@@ -713,7 +721,11 @@ func (p *Page) matchMatrix(d *document, readings [][]*row, errs *mistakes) [][]*
 				continue
 			}
 			for j, c := range header {
-				i, ok := at[key{tr.cells[0].text, c}]
+				k := key{tr.cells[0].text, c}
+				i, ok := at[k]
+				if repeated[k] {
+					continue
+				}
 				if !ok {
 					if d.glued {
 						errs.add(tr.no, "the matrix has %s × %d, the list has not", clip(tr.cells[0].text, 20), c)
@@ -752,12 +764,19 @@ func (p *Page) matchCell(d *document, no int, text string, rows []*row, errs *mi
 	case len(whole) == 1 && len(rows) == 1:
 		r := rows[0]
 		listed := matrixCell{status: r.status, total: r.n[mTotal], ttft: r.n[mTTFT]}
-		p.findings = append(p.findings, record.Finding{Kind: "matrix_vs_list", Where: r.where(), StepID: r.stepID(1),
+		p.found(record.Finding{Kind: "matrix_vs_list", Where: r.where(), StepID: r.stepID(1),
 			Text: fmt.Sprintf("the matrix shows %s, the list shows %s", whole[0], listed)})
 	case d.glued && len(rows) > 0:
 		errs.add(no, "the cell %q of the matrix can be read in %d ways, and none agrees with line %d of the list", clip(text, 60), len(whole), rows[0].no)
 	}
 	return rows
+}
+
+// found keeps what one part of the page says against another.
+func (p *Page) found(f record.Finding) {
+	if len(p.findings) < 1000 {
+		p.findings = append(p.findings, f)
+	}
 }
 
 // checkHeadline holds the line below the title against the list.
@@ -787,7 +806,7 @@ func (p *Page) checkHeadline(h *headline) {
 		h.levels == len(levels) && h.low == lo && h.high == hi {
 		return
 	}
-	p.findings = append(p.findings, record.Finding{Kind: "headline_vs_list", Where: fmt.Sprintf("line %d", h.no),
+	p.found(record.Finding{Kind: "headline_vs_list", Where: fmt.Sprintf("line %d", h.no),
 		Text: fmt.Sprintf("the line below the title does not say what the list has: %d contexts (%s–%s) × %d concurrency levels (%d–%d)",
 			len(labels), first, last, len(levels), lo, hi)})
 }
@@ -827,10 +846,16 @@ func showReadings(rows []*row) string {
 	return strings.Join(out, "; ")
 }
 
-func showHeads(heads []head) string {
-	var out []string
-	for _, h := range heads {
-		out = append(out, fmt.Sprintf("%s × %d", h.label, h.requests))
+func (h head) String() string { return fmt.Sprintf("%s × %d", h.label, h.requests) }
+
+// ways says how many readings there are, and shows the first of them.
+func ways[T any](n int, readings []T) string {
+	if n == 0 {
+		return "0 ways"
 	}
-	return strings.Join(out, "; ")
+	text := fmt.Sprintf("%d ways: %v", n, readings[0])
+	for _, r := range readings[1:min(4, n)] {
+		text += fmt.Sprintf("; %v", r)
+	}
+	return text
 }

@@ -1,6 +1,7 @@
 package published
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ const (
 	maxText    = 2 << 10
 	maxCommand = 64 << 10
 	maxGlued   = 1 << 10 // bytes of one row without separators
+	maxHead    = 32      // bytes of its context and requests
 	maxErrors  = 50
 )
 
@@ -135,8 +137,13 @@ func (d *document) get(name string) *section {
 // mistakes collects what is wrong with a file, so that all of it is said at once.
 type mistakes struct {
 	file  string
-	list  []string
+	list  []mistake
 	extra int
+}
+
+type mistake struct {
+	no   int // line; 0: the whole file
+	text string
 }
 
 func (m *mistakes) add(no int, format string, args ...any) {
@@ -144,15 +151,11 @@ func (m *mistakes) add(no int, format string, args ...any) {
 		m.extra++
 		return
 	}
-	place := m.file
-	if no > 0 {
-		place = fmt.Sprintf("%s:%d", m.file, no)
-	}
-	m.list = append(m.list, place+": "+fmt.Sprintf(format, args...))
+	m.list = append(m.list, mistake{no, fmt.Sprintf(format, args...)})
 }
 
-// An Error is everything that made a file unreadable, one message each:
-// "file:line: cause".
+// An Error is everything that made a file unreadable, one message each, in the
+// order of the file: "file:line: cause".
 type Error struct{ Messages []string }
 
 func (e *Error) Error() string { return strings.Join(e.Messages, "\n") }
@@ -161,11 +164,19 @@ func (m *mistakes) err() error {
 	if len(m.list) == 0 {
 		return nil
 	}
-	list := slices.Clone(m.list)
-	if m.extra > 0 {
-		list = append(list, fmt.Sprintf("%s: and %d more", m.file, m.extra))
+	slices.SortStableFunc(m.list, func(a, b mistake) int { return cmp.Compare(a.no, b.no) })
+	e := &Error{}
+	for _, k := range m.list {
+		place := m.file
+		if k.no > 0 {
+			place = fmt.Sprintf("%s:%d", m.file, k.no)
+		}
+		e.Messages = append(e.Messages, place+": "+k.text)
 	}
-	return &Error{Messages: list}
+	if m.extra > 0 {
+		e.Messages = append(e.Messages, fmt.Sprintf("%s: and %d more", m.file, m.extra))
+	}
+	return e
 }
 
 // collapse makes every run of white space one space.

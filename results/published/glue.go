@@ -13,7 +13,18 @@ import (
 
 // maxReadings bounds the readings of one row; a row of the pages has at most a
 // handful.
-const maxReadings = 512
+const maxReadings = 64
+
+// budget bounds the work on one page, whatever its text: one unit for a place
+// that was tried. The seed pages need some thousands.
+type budget int
+
+const pageBudget budget = 4 << 20
+
+func (b *budget) spend() bool {
+	*b--
+	return *b > 0
+}
 
 // form is the strict grammar of a number among others: decimals have exactly
 // one digit, integers have commas.
@@ -70,13 +81,12 @@ func columnForms() [numMetrics][]form {
 
 // splitNumbers lists the readings of the numbers of a row, each exactly the
 // whole of s; more says that there are too many to list.
-func splitNumbers(s string) (all []numbers, more bool) {
+func splitNumbers(s string, work *budget) (all []numbers, more bool) {
 	forms := columnForms()
 	var at numbers
-	steps := 0
 	var walk func(col int, s string)
 	walk = func(col int, s string) {
-		if steps++; len(all) >= maxReadings || steps > 100*maxReadings {
+		if len(all) >= maxReadings || !work.spend() {
 			more = true
 			return
 		}
@@ -228,23 +238,23 @@ func (c matrixCell) agrees(r *row) bool {
 	if c.status != "" && c.status != r.status {
 		return false
 	}
-	if (c.total == nil) != (r.n[mTotal] == nil) || c.total != nil && !overlap(*c.total, *r.n[mTotal]) {
+	if (c.total == nil) != (r.n[mTotal] == nil) || c.total != nil && !same(*c.total, *r.n[mTotal]) {
 		return false
 	}
-	return c.ttft == nil || r.n[mTTFT] != nil && overlap(*c.ttft, *r.n[mTTFT])
+	return c.ttft == nil || r.n[mTTFT] != nil && same(*c.ttft, *r.n[mTTFT])
 }
 
 // String shows a cell with its separators.
 func (c matrixCell) String() string {
 	var parts []string
 	if c.total != nil {
-		parts = append(parts, c.total.text)
+		parts = append(parts, show(c.total))
 	}
 	if c.status != "" && (c.status != record.Valid || c.total == nil) {
 		parts = append(parts, c.status.Words())
 	}
 	if c.ttft != nil {
-		parts = append(parts, c.ttft.text+" TTFT")
+		parts = append(parts, show(c.ttft)+" TTFT")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -252,7 +262,7 @@ func (c matrixCell) String() string {
 // fitMatrixRow reads the cells of a glued row of the matrix against the
 // readings of their rows in the list. It returns, cell by cell, the readings
 // that take part in some way to read the whole of s; nil if there is no way.
-func fitMatrixRow(s string, cells [][]*row) [][]*row {
+func fitMatrixRow(s string, cells [][]*row, work *budget) [][]*row {
 	// reach[j] holds the places in s at which cell j can begin, forwards; live[j]
 	// those of them from which the end can be reached.
 	type edge struct {
@@ -267,6 +277,9 @@ func fitMatrixRow(s string, cells [][]*row) [][]*row {
 		for from := range reach {
 			for _, c := range matrixCells(s, from) {
 				for _, r := range rows {
+					if !work.spend() {
+						return nil
+					}
 					if c.agrees(r) {
 						edges[j] = append(edges[j], edge{from, c.end, r})
 						next[c.end] = true

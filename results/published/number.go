@@ -118,10 +118,12 @@ func allDigits(s string) bool {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// overlap says whether two printed numbers can be the same number.
-func overlap(a, b number) bool {
+// same says whether two printed numbers can be one number, printed twice: equal
+// at the same precision, and else one a rounding of the other. Note: intervals
+// that touch are not enough, 56 ms and 57 ms are not the same.
+func same(a, b number) bool {
 	slack := 1e-9 * max(math.Abs(a.value), math.Abs(b.value))
-	return math.Abs(a.value-b.value) <= a.half+b.half+slack
+	return math.Abs(a.value-b.value) <= max(a.half, b.half)+slack
 }
 
 // interval returns the lowest and highest number that prints like n.

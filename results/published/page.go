@@ -41,6 +41,7 @@ type Page struct {
 
 	rows     []*row           // printed numbers, one for each of Cells
 	findings []record.Finding // seen while reading: one part of the page against another
+	work     budget           // left for reading text without separators
 	kv       int64            // KV capacity in tokens that the file states; 0: none
 }
 

@@ -294,7 +294,7 @@ func (s *section) addCode(lines []string) {
 	}
 }
 
-var mdTag = regexp.MustCompile(`<[a-zA-Z/!][^<>]*>`)
+var mdTag = regexp.MustCompile(`^<[a-zA-Z/!][^<>]*>`)
 
 // unescapeMarkdown undoes what a writer of Markdown does to plain text:
 // backslashes before punctuation, entities, emphasis around the whole, one code
@@ -308,7 +308,6 @@ func unescapeMarkdown(s string) string {
 			return collapse(strings.ReplaceAll(s[fence:len(s)-fence], `\|`, "|"))
 		}
 	}
-	s = mdTag.ReplaceAllString(s, " ")
 	for _, mark := range []string{"**", "__"} {
 		if len(s) > 2*len(mark) && strings.HasPrefix(s, mark) && strings.HasSuffix(s, mark) && !strings.HasSuffix(s, `\`+mark) {
 			s = s[len(mark) : len(s)-len(mark)]
@@ -320,6 +319,9 @@ func unescapeMarkdown(s string) string {
 		case s[i] == '\\' && i+1 < len(s) && isPunct(s[i+1]):
 			b.WriteByte(s[i+1])
 			i += 2
+		case s[i] == '<' && mdTag.MatchString(s[i:]):
+			b.WriteByte(' ')
+			i += len(mdTag.FindString(s[i:]))
 		case s[i] == '&':
 			end := strings.IndexByte(s[i:min(len(s), i+40)], ';')
 			if end < 0 {
