@@ -43,13 +43,14 @@ func (p *Partial) finish(run record.Run, render Render) (string, error) {
 		if err := p.setRun(run); err != nil {
 			return "", err
 		}
-		if err := p.writeTables(); err != nil {
+		wrote, err := p.writeTables()
+		if err != nil {
 			for _, name := range []string{cellsTable().file, requestsTable().file, chunksTable().file, samplesTable().file} {
 				_ = os.Remove(filepath.Join(p.dir, name)) // gives the space back
 			}
 			return "", err
 		}
-		if err := p.seal(render, p.readBack); err != nil {
+		if err := p.seal(render, func(s *Stored) error { return readBack(s, wrote) }); err != nil {
 			return "", err
 		}
 	}
@@ -98,8 +99,22 @@ func openWriter[R any](p *Partial, t table[R]) (*tableWriter[R], error) {
 	return newTableWriter(t, f, metadata(t.file, &p.run))
 }
 
+// written says what was put into the files for one trial.
+type written struct {
+	step                      string
+	requests, chunks, samples int
+}
+
+func countOf(t *record.Trial) written {
+	w := written{step: t.StepID, requests: len(t.Requests), samples: len(t.Samples)}
+	for i := range t.Requests {
+		w.chunks += len(t.Requests[i].Chunks)
+	}
+	return w
+}
+
 // writeTables streams the journal, trial by trial, into the Parquet files.
-func (p *Partial) writeTables() (err error) {
+func (p *Partial) writeTables() (wrote []written, err error) {
 	w := writers{run: &p.run}
 	defer func() {
 		if err != nil {
@@ -110,27 +125,28 @@ func (p *Partial) writeTables() (err error) {
 		}
 	}()
 	if w.cells, err = openWriter(p, cellsTable()); err != nil {
-		return err
+		return nil, err
 	}
 	if w.requests, err = openWriter(p, requestsTable()); err != nil {
-		return err
+		return nil, err
 	}
 	if w.chunks, err = openWriter(p, chunksTable()); err != nil {
-		return err
+		return nil, err
 	}
 	if w.samples, err = openWriter(p, samplesTable()); err != nil {
-		return err
+		return nil, err
 	}
 	for seq, j := range slices.SortedFunc(slices.Values(p.trials), pageOrder) {
 		t, err := p.readTrial(j)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := w.put(seq, &t); err != nil {
-			return fmt.Errorf("step %s: %w", j.step, err)
+			return nil, fmt.Errorf("step %s: %w", j.step, err)
 		}
+		wrote = append(wrote, countOf(&t))
 	}
-	return errors.Join(w.cells.close(), w.requests.close(), w.chunks.close(), w.samples.close())
+	return wrote, errors.Join(w.cells.close(), w.requests.close(), w.chunks.close(), w.samples.close())
 }
 
 func (w *writers) put(seq int, t *record.Trial) error {
@@ -159,9 +175,9 @@ func (w *writers) put(seq int, t *record.Trial) error {
 	return nil
 }
 
-// readBack reads every row of the files just written, counts them against the
-// journal, and holds each cell against the metrics of its events as stored.
-func (p *Partial) readBack(s *Stored) error {
+// readBack reads every row of the files just written, counts them against what
+// was written, and holds each cell against the metrics of its events as stored.
+func readBack(s *Stored, wrote []written) error {
 	var cells []record.Cell
 	for c, err := range s.Cells() {
 		if err != nil {
@@ -169,39 +185,23 @@ func (p *Partial) readBack(s *Stored) error {
 		}
 		cells = append(cells, c)
 	}
-	if len(cells) != len(p.trials) {
-		return fmt.Errorf("read back: %d cells, the journal has %d trials", len(cells), len(p.trials))
+	if len(cells) != len(wrote) {
+		return fmt.Errorf("read back: %d cells, wrote %d", len(cells), len(wrote))
 	}
-	order := slices.SortedFunc(slices.Values(p.trials), pageOrder)
 	n := 0
-	for got, err := range s.Trials() {
+	for t, err := range s.Trials() {
 		if err != nil {
 			return fmt.Errorf("read back: %w", err)
 		}
-		want, err := p.readTrial(order[n])
-		if err != nil {
-			return err
+		if got, want := countOf(&t), wrote[n]; got != want {
+			return fmt.Errorf("read back: found %+v, wrote %+v", got, want)
 		}
-		if a, b := count(&got), count(&want); a != b {
-			return fmt.Errorf("read back: step %s: %v rows, the journal has %v (requests, chunks, samples)", want.StepID, a, b)
-		}
-		if again := metric.Cell(&got, n); !reflect.DeepEqual(again, cells[n]) {
-			return fmt.Errorf("read back: step %s: metrics computed from the stored events differ from those of its cell", want.StepID)
+		if again := metric.Cell(&t, n); !reflect.DeepEqual(again, cells[n]) {
+			return fmt.Errorf("read back: step %s: metrics computed from the stored events differ from those of its cell", t.StepID)
 		}
 		n++
 	}
-	if n != len(p.trials) {
-		return fmt.Errorf("read back: %d trials, the journal has %d", n, len(p.trials))
-	}
 	return nil
-}
-
-func count(t *record.Trial) (n [3]int) {
-	n[0], n[2] = len(t.Requests), len(t.Samples)
-	for i := range t.Requests {
-		n[1] += len(t.Requests[i].Chunks)
-	}
-	return n
 }
 
 // seal checks the tables, has the page rendered, and writes run.json with the

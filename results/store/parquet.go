@@ -364,7 +364,9 @@ func (r *tableReader[R]) open() error {
 	if r.pq, err = file.NewParquetReader(r.f); err != nil {
 		return err
 	}
-	fr, err := pqarrow.NewFileReader(r.pq, pqarrow.ArrowReadProperties{BatchSize: 8 << 10}, memory.DefaultAllocator)
+	// Every column gets buffers for a whole batch at once: no more than there are rows.
+	batch := max(1, min(8<<10, r.pq.NumRows()))
+	fr, err := pqarrow.NewFileReader(r.pq, pqarrow.ArrowReadProperties{BatchSize: batch}, memory.DefaultAllocator)
 	if err != nil {
 		return err
 	}
