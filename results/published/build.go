@@ -259,9 +259,10 @@ func (p *Page) readCommand(d *document, errs *mistakes) {
 	}
 }
 
+// addFootnote keeps a sentence that stands beside the tables.
 func (p *Page) addFootnote(sec, text string) {
-	if l := lead(sec); l != "" && strings.HasPrefix(text, l) || sec == secPrefill && barLabel(text) != "" ||
-		len(text) > maxText || len(p.Footnotes) >= 100 || slices.Contains(p.Footnotes, text) {
+	if l := lead(sec); l != "" && strings.HasPrefix(text, l) || !strings.HasSuffix(text, ".") || len(text) > maxText ||
+		len(p.Footnotes) >= 100 || slices.Contains(p.Footnotes, text) {
 		return
 	}
 	p.Footnotes = append(p.Footnotes, text)
