@@ -47,7 +47,7 @@ func Build(src Source) (*Page, error) {
 
 	p := &Page{
 		RunID:     plain.Line(run.ID),
-		Title:     plain.Line(cmp.Or(run.Title, run.Name, run.ID)),
+		Title:     cmp.Or(plain.Line(run.Title), plain.Line(run.Name), plain.Line(run.ID), "Run without a title"),
 		Subject:   dots(run.Engine.Engine, run.Engine.Version, run.Engine.Quantization),
 		Axes:      b.axes(),
 		Byline:    b.byline(),
@@ -100,7 +100,11 @@ func (b *builder) say(caption string) string {
 func (b *builder) nameAnchors() {
 	used := make(map[string]bool)
 	for _, c := range b.cells {
-		name := slug(c.Phase) + "-" + slug(c.ContextLabel)
+		phase := "other" // so that no anchor is one of the page's own
+		if c.Phase == record.PhasePrefill || c.Phase == record.PhaseDecode {
+			phase = c.Phase
+		}
+		name := phase + "-" + slug(c.ContextLabel)
 		if c.Phase != record.PhasePrefill || c.Concurrency != 1 {
 			name += "-c" + strconv.Itoa(c.Concurrency)
 		}

@@ -453,6 +453,7 @@ func (b *builder) addExtra(t *Table) {
 func text(s string) Number { return Number{Text: cmp.Or(plain.Line(s), unit.Dash)} }
 
 func (t *Table) add(c Column, fields []Number) {
+	c.Extra = true
 	t.Columns = append(t.Columns, c)
 	for i := range t.Rows {
 		t.Rows[i].Fields = append(t.Rows[i].Fields, fields[i])

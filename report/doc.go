@@ -22,6 +22,7 @@ package report
 
 import (
 	"iter"
+	"slices"
 
 	"speedmatrix/report/internal/unit"
 	"speedmatrix/results/record"
@@ -218,11 +219,17 @@ type Table struct {
 	Rows    []Row
 }
 
+// Wide reports whether the table has columns that the published pages have not.
+func (t *Table) Wide() bool {
+	return slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Extra })
+}
+
 // Column of a table.
 type Column struct {
 	Label   string
 	Why     string // definition
 	Numeric bool
+	Extra   bool // not on the published pages
 }
 
 // Row of a table; one field a column.
