@@ -25,10 +25,10 @@ const (
 
 // Bounds of replies that are read whole.
 const (
-	maxReply   = 8 << 20  // models, version, metrics
-	maxTokens  = 64 << 20 // /tokenize lists the tokens too
-	maxFault   = 64 << 10 // of an error's body
-	maxMessage = 2 << 10  // of what is kept of it
+	maxReply     = 8 << 20  // models, version, metrics
+	maxTokenized = 64 << 20 // /tokenize lists the tokens too
+	maxFault     = 64 << 10 // of an error's body
+	maxMessage   = 2 << 10  // of what is kept of it
 )
 
 // Client talks to one server. It is safe for concurrent use.
@@ -256,7 +256,7 @@ func (c *Client) tokenize(ctx context.Context, body []byte) (int, error) {
 	var reply struct {
 		Count *int `json:"count"`
 	}
-	if err := c.getJSON(ctx, "/tokenize", newBody(body), maxTokens, &reply); err != nil {
+	if err := c.getJSON(ctx, "/tokenize", newBody(body), maxTokenized, &reply); err != nil {
 		return 0, err
 	}
 	if reply.Count == nil || *reply.Count < 0 {

@@ -115,11 +115,15 @@ func (c *Client) exchange(parent context.Context, st *stream) {
 	}
 	req.Header.Set("Accept", "text/event-stream")
 
+	before := st.now()
 	resp, err := c.streams.RoundTrip(req)
 	if err != nil {
 		st.fail(st.now(), record.FailConnect, err.Error())
 		return
 	}
+	// An answer to a request that was not all read yet, or a transport that does not
+	// tell: it was sent, and not before this.
+	sent.CompareAndSwap(0, before+1)
 	st.rec.HTTPStatus = resp.StatusCode
 	if !st.isStream(resp) {
 		st.refused(resp, cancel)
