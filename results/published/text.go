@@ -124,7 +124,7 @@ func commandEnd(lines []string, i int, names []string, cur int) (end int, glued 
 	return i, ""
 }
 
-// separatorRow is the second line of a table with pipes.
+// isSeparatorRow says whether a line is the second of a table with pipes.
 func isSeparatorRow(s string) bool {
 	s = strings.TrimSpace(s)
 	return strings.Contains(s, "|") && strings.Contains(s, "-") && strings.Trim(s, "|-: \t") == ""
