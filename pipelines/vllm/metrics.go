@@ -24,7 +24,7 @@ const (
 
 // maxBody is more than any body of /metrics: one of vLLM's has 43 KB, and one engine
 // more adds as much.
-const maxBody = 16 << 20
+const maxBody = 8 << 20
 
 // Reading is what changes from scrape to scrape. Counts are sums over the engines
 // of a data-parallel server. Nil: not known.
@@ -300,7 +300,8 @@ func Parse(body []byte, log *LogFacts) Metrics {
 	return out
 }
 
-// capacity picks the best source that knows all engines.
+// capacity picks the best source that knows all engines: the sum over some of them
+// would call cells over capacity that fit.
 func (m *Metrics) capacity(caches []cache, log *LogFacts) {
 	slices.SortStableFunc(caches, func(a, b cache) int { return a.engine - b.engine })
 	for _, source := range []struct {
@@ -316,12 +317,13 @@ func (m *Metrics) capacity(caches []cache, log *LogFacts) {
 				each = append(each, *n)
 			}
 		}
-		if len(each) > 0 && len(each) == len(caches) {
+		if len(each) > 0 && len(each) == len(caches) && len(each) == m.Engines {
 			m.setCapacity(source.name, each, 0)
 			return
 		}
 	}
-	if each, tolerance := log.Capacity(); len(each) > 0 {
+	// Without metrics the log alone says how many engines there are.
+	if each, tolerance := log.Capacity(); len(each) > 0 && (len(each) == m.Engines || !m.Available) {
 		m.setCapacity(CapacityLog, each, tolerance)
 	}
 }

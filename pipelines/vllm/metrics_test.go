@@ -201,6 +201,24 @@ vllm:cache_config_info{engine="9",kv_cache_size_tokens="None",block_size="16",nu
 	}
 }
 
+// TestCapacityOfSomeEngines: what one of two engines has is not what the server has.
+func TestCapacityOfSomeEngines(t *testing.T) {
+	const gauges = "vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 1\n"
+	var log LogFacts
+	log.Line("INFO x] Maximum concurrency for 1,000 tokens per request: 2.00x")
+	for name, body := range map[string]string{
+		"metrics": gauges + "vllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"300\"} 1\n",
+		"log":     gauges,
+	} {
+		if m := Parse([]byte(body), &log); m.Engines != 2 || m.KVCapacityTokens != nil || m.KVCapacitySource != CapacityUnknown {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	if m := Parse([]byte("<html>"), &log); m.KVCapacityTokens == nil || *m.KVCapacityTokens != 2000 || m.KVCapacitySource != CapacityLog {
+		t.Errorf("log without metrics: %+v", m)
+	}
+}
+
 func TestAppendSamples(t *testing.T) {
 	m := Gauges([]byte("vllm:num_requests_running 3\nvllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc 0.5\n"))
 	want := []record.Sample{

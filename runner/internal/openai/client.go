@@ -266,7 +266,8 @@ func (c *Client) tokenize(ctx context.Context, body []byte) (int, error) {
 }
 
 // Warm opens n connections for streams, so that no request of a wave has the
-// connecting in its time. It asks GET /health and takes any reply.
+// connecting in its time. It asks GET /health and takes any reply. Connections that
+// are not used within 4 s are closed again, so it is called right before the wave.
 func (c *Client) Warm(ctx context.Context, n int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -271,7 +271,7 @@ func TestReplies(t *testing.T) {
 				if s.st.isStream(resp) {
 					s.st.read(resp.Body, nil, func(error) {})
 				} else {
-					s.st.refused(resp, func(error) {})
+					s.st.refused(resp, nil, func(error) {})
 				}
 				s.st.close(context.Background(), nil)
 				s.check(t, w)

@@ -126,7 +126,7 @@ func (c *Client) exchange(parent context.Context, st *stream) {
 	sent.CompareAndSwap(0, before+1)
 	st.rec.HTTPStatus = resp.StatusCode
 	if !st.isStream(resp) {
-		st.refused(resp, cancel)
+		st.refused(resp, conn, cancel)
 		resp.Body.Close()
 		return
 	}
@@ -174,8 +174,7 @@ type stream struct {
 	choices  bool  // some choice
 	outputs  int   // output events
 	running  bool  // usage comes with choices that have not ended
-	tokens   int64 // of the last usage
-	counted  bool  // there was one
+	tokens   int64 // of the last usage; none is like 0
 
 	chunk   chunk
 	scratch []byte
@@ -227,14 +226,21 @@ func (st *stream) isStream(resp *http.Response) bool {
 }
 
 // refused reads a reply that is no stream.
-func (st *stream) refused(resp *http.Response, cancel context.CancelCauseFunc) {
+func (st *stream) refused(resp *http.Response, conn *stampConn, cancel context.CancelCauseFunc) {
 	timer := time.AfterFunc(faultLimit, func() { cancel(nil) })
 	defer timer.Stop()
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault)) // what came is what there is to say
-	at := st.now()
-	if len(b) > 0 {
+	b := make([]byte, maxFault)
+	n, err := io.ReadAtLeast(resp.Body, b, 1)
+	if n > 0 {
+		at, _ := st.stamp(conn, 0)
 		st.rec.FirstByteNs = ptr(at)
 	}
+	if err == nil {
+		more, _ := io.ReadFull(resp.Body, b[n:]) // what came is what there is to say
+		n += more
+	}
+	b = b[:n]
+	at := st.now()
 	if resp.StatusCode != http.StatusOK {
 		f := faultOf(b)
 		st.rec.ErrorCode = resp.StatusCode
@@ -276,19 +282,14 @@ func (st *stream) read(body io.Reader, conn *stampConn, cancel context.CancelCau
 			inError.Stop()
 		}
 	}()
-	for reads := 0; readErr == nil && !st.done; reads++ {
+	for reads := int64(0); readErr == nil && !st.done; reads++ {
 		buf := st.dec.Buffer()
 		var n int
 		n, readErr = body.Read(buf)
-		at, id := int64(0), reads
-		if conn != nil {
-			at, id = conn.at.Load(), int(conn.reads.Load())
-		} else {
-			at = st.now()
-		}
 		if n <= 0 {
 			continue
 		}
+		at, id := st.stamp(conn, reads)
 		if !bytesIn {
 			bytesIn = true
 			st.rec.FirstByteNs = ptr(at)
@@ -330,6 +331,16 @@ func (st *stream) read(body io.Reader, conn *stampConn, cancel context.CancelCau
 	default:
 		st.fail(at, record.FailTruncated, "the stream ended without finish_reason and [DONE]")
 	}
+}
+
+// stamp gives the time and the number of the socket read that brought the newest
+// bytes; without a connection of ours, that is now, and the number of the body's
+// read.
+func (st *stream) stamp(conn *stampConn, reads int64) (at, id int64) {
+	if conn == nil {
+		return st.now(), reads
+	}
+	return conn.at.Load(), conn.reads.Load()
 }
 
 var doneData = []byte("[DONE]")
