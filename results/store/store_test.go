@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -647,6 +648,54 @@ func TestNewRunID(t *testing.T) {
 		}
 		if !validRunID(got) {
 			t.Errorf("%q is not valid", got)
+		}
+	}
+}
+
+var keep = flag.String("keep", "", "folder for the runs of TestSampleRuns; without it they are thrown away")
+
+// TestSampleRuns stores the runs that ci/parquet-readers reads with other programs.
+func TestSampleRuns(t *testing.T) {
+	root := *keep
+	if root == "" {
+		root = t.TempDir()
+	}
+	everything := testTrials(seeded(), 40)
+	var nothing []record.Trial
+	for _, tr := range everything {
+		if tr.Status == record.OverCapacity {
+			nothing = append(nothing, tr)
+		}
+	}
+	perRequest := 40 // only people who look at the files want many row groups here
+	if *keep != "" {
+		perRequest = 2000
+	}
+	for name, trials := range map[string][]record.Trial{"all-kinds": everything, "over-capacity": nothing, "no-cells": nil, "row-groups": testTrials(seeded(), perRequest)} {
+		path := writeRun(t, filepath.Join(root, ".tmp"), trials)
+		if err := os.Rename(path, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := testRun(testID)
+	run.Kind = record.Published
+	path, err := WritePublished(filepath.Join(root, ".tmp"), run, []record.Cell{{Status: record.Valid, Values: map[string]float64{metric.RefTTFT: 0.1 + 0.2, metric.RefOutputTokens: 1 << 53}}, {Seq: 1, Status: record.OverCapacity}}, nil, nil, nil, nil)
+	if err == nil {
+		err = os.Rename(path, filepath.Join(root, "published"))
+	}
+	if err == nil {
+		err = os.Remove(filepath.Join(root, ".tmp"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := filepath.Glob(filepath.Join(root, "*"))
+	if err != nil || len(dirs) != 5 {
+		t.Fatal(dirs, err)
+	}
+	for _, dir := range dirs {
+		if err := Dump(io.Discard, dir); err != nil {
+			t.Error(err)
 		}
 	}
 }
