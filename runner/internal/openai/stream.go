@@ -270,7 +270,7 @@ func (st *stream) refused(resp *http.Response, conn *stampConn, cancel context.C
 // read takes the events of the body until the request ends.
 func (st *stream) read(body io.Reader, conn *stampConn, cancel context.CancelCauseFunc) {
 	var (
-		group   = -1        // number of the socket read that the events below came with
+		group   = int64(-1) // number of the socket read that the events below came with
 		first   int         // its first chunk
 		events  int32       // its events
 		inError *time.Timer // bounds reading on after an error
