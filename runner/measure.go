@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"speedmatrix/experiments/plan"
@@ -84,19 +85,21 @@ func Measure(ctx context.Context, e *Engine, p *plan.Plan, opts Options, sink Si
 		if out := m.leaveOut(s); out != nil {
 			t = *out
 		} else {
-			if ended == nil && errors.Is(context.Cause(run), errExited) {
+			// Asked here, since the watch may not have had its turn yet.
+			if ended == nil && isClosed(e.Exited) {
 				ended = m.exited()
 			}
 			if ended != nil {
 				t = m.row(s)
 				t.Status, t.Reason = record.Skipped, ReasonEngineEnded
-			} else if run.Err() != nil {
-				return nil // drained
+			} else if isClosed(opts.Drain) {
+				return nil
 			} else if t, ended = m.trial(run, s); ctx.Err() != nil {
 				// At once means at once: half a trial is measured again.
 				return context.Cause(ctx)
 			}
 		}
+		m.scrub(&t)
 		if err := sink.Trial(t); err != nil {
 			return fmt.Errorf("keep trial %s: %w", s.ID, err)
 		}
@@ -129,6 +132,15 @@ func (m *measurement) watch(ctx context.Context) (context.Context, func()) {
 	return run, func() {
 		cancel(nil)
 		<-done
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select { // a nil channel is never ready
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -174,6 +186,22 @@ func (m *measurement) leaveOut(s plan.Step) *record.Trial {
 	}
 	return &t
 }
+
+// scrub removes secrets from the texts that were put together here; those of
+// requests have none.
+func (m *measurement) scrub(t *record.Trial) {
+	for _, secret := range append([]string{m.engine.APIKey}, m.opts.Secrets...) {
+		if secret == "" {
+			continue
+		}
+		t.Reason = strings.ReplaceAll(t.Reason, secret, redacted)
+		for i := range t.Warnings {
+			t.Warnings[i] = strings.ReplaceAll(t.Warnings[i], secret, redacted)
+		}
+	}
+}
+
+const redacted = "[redacted]"
 
 // unauthorized says whether the server stopped taking our key: then every further
 // step would fail the same way.

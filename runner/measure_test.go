@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -20,6 +21,11 @@ import (
 // TestMain sees that nothing goes on after the tests: a stream or a scraper that is
 // left behind would run into the next trial.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait for windows to pass; they need no core of their own.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	before := runtime.NumGoroutine()
 	code := m.Run()
 	if code == 0 {
@@ -154,6 +160,7 @@ func describe(t *record.Trial) string {
 func busy(t *record.Trial) bool { return t.Status == record.ClientLimited }
 
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	e := serve(t, profile(), simulator.Faults{})
 	p := thePlan(prefill(1024), prefill(2048), decode(0, 1), decode(1024, 1), decode(1024, 4),
 		plan.Step{ID: "left-out", Phase: record.PhaseDecode, ContextTokens: 1024, Concurrency: 2, Skip: "as asked"},

@@ -1,7 +1,3 @@
-// Package runner measures a running engine.
-//
-// It does not know where the engine came from, how results are stored, what a
-// metric is or how anything is shown: it writes down events and never divides.
 package runner
 
 import (
