@@ -9,11 +9,28 @@ import (
 // stampConn stamps each read straight after the socket gave the bytes. Reads of a
 // reply's head, and of what came with it, are made by a goroutine of the HTTP
 // transport; a stamp taken where the body is read would have that hand-over in it.
+//
+// It stamps each write before the socket takes the bytes. A stamp taken after it,
+// as httptrace's WroteRequest would be, can be later than that of the reply.
 type stampConn struct {
 	net.Conn
 	clock atomic.Pointer[func() int64] // of the call that uses the connection
 	at    atomic.Int64                 // stamp of the last read that gave bytes
 	reads atomic.Int64                 // how many there were
+	sent  atomic.Int64                 // stamp of the call's last write; none: -1
+}
+
+// use makes the connection the call's.
+func (c *stampConn) use(clock *func() int64) {
+	c.sent.Store(-1)
+	c.clock.Store(clock)
+}
+
+func (c *stampConn) Write(p []byte) (int, error) {
+	if clock := c.clock.Load(); clock != nil {
+		c.sent.Store((*clock)())
+	}
+	return c.Conn.Write(p)
 }
 
 func (c *stampConn) Read(p []byte) (int, error) {

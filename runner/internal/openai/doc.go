@@ -9,7 +9,8 @@
 // The flow of a stream:
 //
 //  1. The body, made once by [ChatBody] or [CompletionBody], is written; SentNs is
-//     when the last of it was handed to the socket.
+//     when the last of it was handed to the socket (a prompt of a megabyte may still
+//     be on its way then).
 //  2. Each read of the socket is stamped by the connection itself, before anything
 //     else happens to the bytes; all events of one read share that stamp.
 //  3. Package sse cuts the bytes into events, parseChunk reads those, by hand where

@@ -91,21 +91,10 @@ func (c *Client) exchange(parent context.Context, st *stream) {
 	}()
 
 	var conn *stampConn
-	var sent atomic.Int64 // stamp + 1; the transport's own goroutine writes it
-	defer func() {
-		if at := sent.Load(); at != 0 {
-			st.rec.SentNs = ptr(at - 1)
-		}
-	}()
 	req, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if conn = stamped(info.Conn); conn != nil {
-				conn.clock.Store(&st.call.Clock)
-			}
-		},
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				sent.Store(st.call.Clock() + 1)
+				conn.use(&st.call.Clock)
 			}
 		},
 	}), http.MethodPost, st.call.Path, newBody(st.call.Body))
@@ -115,15 +104,19 @@ func (c *Client) exchange(parent context.Context, st *stream) {
 	}
 	req.Header.Set("Accept", "text/event-stream")
 
-	before := st.now()
+	sent := st.now() // for a transport that is not ours
 	resp, err := c.streams.RoundTrip(req)
+	if conn != nil {
+		// Taken now: once the reply is read, the connection can be another call's.
+		sent = conn.sent.Load()
+	}
+	if sent >= 0 && (conn != nil || err == nil) {
+		st.rec.SentNs = ptr(sent)
+	}
 	if err != nil {
 		st.fail(st.now(), record.FailConnect, err.Error())
 		return
 	}
-	// An answer to a request that was not all read yet, or a transport that does not
-	// tell: it was sent, and not before this.
-	sent.CompareAndSwap(0, before+1)
 	st.rec.HTTPStatus = resp.StatusCode
 	if !st.isStream(resp) {
 		st.refused(resp, conn, cancel)
