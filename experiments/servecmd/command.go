@@ -131,6 +131,18 @@ func Mistakes(text string) []*Error {
 	return mistakes
 }
 
+// Check reports the mistakes of a command as plain values, for packages that do
+// not know this one.
+func Check(text string, report func(line, column int, message string)) {
+	for _, e := range Mistakes(text) {
+		message := e.Message
+		if e.Flag != "" {
+			message = e.Flag + ": " + message
+		}
+		report(e.Line, e.Column, message)
+	}
+}
+
 func read(text string) (*Command, []*Error) {
 	if len(text) > MaxSize {
 		return nil, []*Error{{Kind: TooLong, Line: 1, Column: 1,

@@ -16,7 +16,7 @@ import (
 // have a few KiB, and YAML is costly to read.
 const maxCompose = 64 << 10
 
-var yamlKey = regexp.MustCompile(`^\s*["']?[A-Za-z0-9_.-]+["']?:(\s|$)`)
+var yamlKey = regexp.MustCompile(`^\s*[A-Za-z0-9_.-]+:(\s|$)`)
 
 // looksLikeCompose says whether the first line that is no comment is a key of
 // YAML. No shell command starts so.
@@ -136,17 +136,23 @@ func findService(tokens token.Tokens) (service []*ast.MappingValueNode, bad *Err
 	return top, nil
 }
 
-// checkDepth refuses nesting that a recursive reader would have to follow.
+// checkDepth refuses nesting that a recursive reader would have to follow, in
+// brackets and in the marks of one line.
 func checkDepth(tokens token.Tokens) *Error {
-	depth := 0
+	depth, line, marks := 0, 0, 0
 	for _, t := range tokens {
+		if t.Position != nil && t.Position.Line != line {
+			line, marks = t.Position.Line, 0
+		}
 		switch t.Type {
+		case token.SequenceEntryType, token.MappingKeyType, token.AnchorType, token.AliasType, token.TagType:
+			marks++
 		case token.MappingStartType, token.SequenceStartType:
 			depth++
 		case token.MappingEndType, token.SequenceEndType:
 			depth--
 		}
-		if depth > 20 || t.Position != nil && t.Position.IndentLevel > 40 {
+		if depth > 20 || marks > 20 {
 			return &Error{Kind: BadCompose, Line: max(t.Position.Line, 1), Column: max(t.Position.Column, 1), Message: "nested too deeply"}
 		}
 	}

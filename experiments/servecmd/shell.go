@@ -138,7 +138,7 @@ func escape(b *strings.Builder, text string) {
 }
 
 func quoteText(s string) string {
-	safe := s != ""
+	safe := s != "" && s[len(s)-1] != ':' // a line that starts with name: is YAML
 	for i := 0; i < len(s) && safe; i++ {
 		c := s[i]
 		safe = isNameByte(c, false) || strings.IndexByte("-@%+=:,./", c) >= 0

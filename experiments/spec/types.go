@@ -1,4 +1,23 @@
-// Package spec is what a person asked for: one strict YAML file, all its mistakes at once.
+// Package spec is what a person asked for: one strict YAML file, all its mistakes
+// at once.
+//
+// It does not know how a serve command is read (the caller gives
+// [Options.CheckCommand]), what becomes of an experiment (resolve) or what a
+// machine can do, opens no file, and imports nothing of this module.
+//
+// Flow of [Parse]:
+//
+//  1. the YAML text becomes nodes with their places; anchors, aliases and tags are
+//     refused, size, keys and depth are bounded (tree.go)
+//  2. each --set changes the nodes
+//  3. the nodes are read through the table of keys (keys.go), every value by its
+//     kind (value.go)
+//  4. what no single key can tell is checked: one source, a matrix that is not
+//     empty, a command where one is needed (parse.go)
+//
+// A mistake is an [Error] with its line and column; Parse returns all of them as
+// an [ErrorList]. [Marshal] writes canonical YAML, [Schema] the JSON Schema; both
+// come from the same table of keys, as do the tables of FORMAT.md.
 package spec
 
 import "time"
