@@ -86,6 +86,13 @@ func noRedirect(ctx context.Context, base, key string, rt http.RoundTripper) err
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
+	if rt == nil {
+		// As in the measurement: no proxy of the environment, and the connection is
+		// not kept, so that it is none the engine would have to carry.
+		t := &http.Transport{DisableKeepAlives: true}
+		defer t.CloseIdleConnections()
+		rt = t
+	}
 	client := http.Client{
 		Transport:     rt,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -623,6 +623,48 @@ func TestServeLikeVLLM(t *testing.T) {
 	}
 }
 
+// A program that fails while it loads its model: it never listens.
+func TestServeDiesBeforeItIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := func(k string) string {
+			return map[string]string{"SIMULATOR_FAULTS": "startup-delay=1m,exit-after=10s"}[k]
+		}
+		cfg, err := FromServeArgs(strings.Fields("serve m"), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		var out bytes.Buffer
+		if err := Serve(t.Context(), cfg, &out); !errors.Is(err, ErrDied) || time.Since(start) != 10*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if s := out.String(); strings.Contains(s, "startup complete") || !strings.Contains(s, "EngineCore failed to start") {
+			t.Errorf("log:\n%s", s)
+		}
+	})
+}
+
+// No body makes a server stumble.
+func FuzzBody(f *testing.F) {
+	f.Add([]byte(`{"prompt":[1,2],"model":"simulated"}`))
+	f.Add([]byte(`{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"x","content":null}]}`))
+	f.Add([]byte(`{"prompt":["a"],"add_generation_prompt":false}`))
+	f.Add([]byte(`[]`))
+	f.Add([]byte(``))
+	s, err := New(quick(), Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { s.Close() })
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/tokenize", bytes.NewReader(b)))
+		if !json.Valid(w.Body.Bytes()) || w.Code != 200 && w.Code != 400 && w.Code != 404 {
+			t.Fatalf("%d: %q", w.Code, w.Body)
+		}
+	})
+}
+
 func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w := &lineWriter{on: func(line string) {

@@ -91,6 +91,26 @@ func BenchmarkLoopback256(b *testing.B) {
 	b.ReportMetric(tokens/time.Since(start).Seconds(), "tokens/s")
 }
 
+// A chat of 1 MB with one token of answer: reading, counting, hashing, admitting.
+func BenchmarkRequest1MB(b *testing.B) {
+	p := quick()
+	p.MaxModelLen, p.KVTokens = 1<<20, 1<<20
+	s, err := New(p, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	body := `{"messages":[{"role":"user","content":"` + strings.Repeat(" some words", 1<<20/11) + `"}],"max_tokens":1,` + running + `}`
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Handler().ServeHTTP(nowhereWriter{http.Header{}}, r)
+	}
+}
+
 func BenchmarkTokenize1MB(b *testing.B) {
 	text := strings.Repeat(" some words", 1<<20/11)
 	b.SetBytes(int64(len(text)))

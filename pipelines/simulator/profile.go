@@ -95,7 +95,7 @@ func ParseProfile(b []byte) (Profile, error) {
 		return Profile{}, fmt.Errorf("profile: %d bytes, at most %d are read", len(b), maxProfileBytes)
 	}
 	p := Profile{PrefixCaching: true}
-	if err := yaml.UnmarshalWithOptions(b, &p, yaml.Strict(), yaml.DisallowUnknownField()); err != nil {
+	if err := yaml.UnmarshalWithOptions(b, &p, yaml.Strict()); err != nil {
 		return Profile{}, fmt.Errorf("profile: %w", err)
 	}
 	if err := p.complete(); err != nil {

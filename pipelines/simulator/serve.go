@@ -19,6 +19,8 @@ type Config struct {
 	Profile Profile
 	Truth   io.Writer // see [Options.Truth]
 	Faults  Faults
+	// Listening, if not nil, is told the URL as soon as requests are taken.
+	Listening func(url string) error
 	// LikeVLLM, if not nil, makes [Serve] print what vLLM prints when it starts:
 	// the served command, for programs that read an engine's log.
 	LikeVLLM *ServeArgs
@@ -53,16 +55,24 @@ func Serve(ctx context.Context, cfg Config, out io.Writer) error {
 			fmt.Fprintf(out, "(EngineCore pid=%d) ERROR %s [core.py:1] %s\n", pid, time.Now().Format("01-02 15:04:05"), fmt.Sprintf(format, a...))
 		}
 		cfg.LikeVLLM.printStart(out, pid, &cfg.Profile)
-		if d := cfg.Faults.StartupDelay; d > 0 {
-			cfg.Faults.StartupDelay = 0
-			t := time.NewTimer(d)
-			defer t.Stop()
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				return nil
-			}
+		d, exit := cfg.Faults.StartupDelay, cfg.Faults.ExitAfter
+		early := exit > 0 && exit <= d
+		if early {
+			d = exit
 		}
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if early {
+			logf("EngineCore failed to start")
+			return ErrDied
+		}
+		// Both count from the program's start.
+		cfg.Faults.StartupDelay, cfg.Faults.ExitAfter = 0, max(0, exit-d)
 	}
 	s, err := New(cfg.Profile, Options{Truth: cfg.Truth, Faults: cfg.Faults, Logf: logf})
 	if err != nil {
@@ -72,6 +82,11 @@ func Serve(ctx context.Context, cfg Config, out io.Writer) error {
 	url, err := s.Start(ctx, cfg.Addr)
 	if err != nil {
 		return err
+	}
+	if cfg.Listening != nil {
+		if err := cfg.Listening(url); err != nil {
+			return err
+		}
 	}
 	if cfg.LikeVLLM != nil {
 		cfg.LikeVLLM.printReady(out, url)

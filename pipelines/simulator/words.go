@@ -11,7 +11,7 @@ const (
 	syllableTails = "a e i o u an el in or um ar"
 )
 
-// words lists 2-syllable words of at most eight letters, each with a leading space.
+// makeWords lists words of two syllables, at most eight letters, each with a leading space.
 func makeWords() []string {
 	heads, tails := strings.Fields(syllableHeads), strings.Fields(syllableTails)
 	var out []string
