@@ -8,7 +8,10 @@ import (
 	"speedmatrix/results/record"
 )
 
-const second = 1e9 // nanoseconds
+const (
+	second   = 1e9     // nanoseconds
+	maxParts = 1 << 16 // into which a window is divided for its peak; stored times may be nonsense
+)
 
 // look is one trial, looked at once: every metric takes its value from it.
 type look struct {
@@ -37,7 +40,7 @@ type scoredRequest struct {
 
 func newLook(t *record.Trial) *look {
 	l := &look{t: t, prefill: t.Phase == record.PhasePrefill}
-	if !l.prefill && t.WindowStartNs != nil && t.WindowEndNs != nil && *t.WindowEndNs > *t.WindowStartNs {
+	if !l.prefill && t.WindowStartNs != nil && t.WindowEndNs != nil && *t.WindowEndNs > *t.WindowStartNs && *t.WindowEndNs-*t.WindowStartNs > 0 { // an overflow is no window
 		l.windowed, l.from, l.to = true, *t.WindowStartNs, *t.WindowEndNs
 	}
 	for i := range t.Requests {
@@ -48,7 +51,8 @@ func newLook(t *record.Trial) *look {
 		s := scoredRequest{Request: r, credits: credit(r)}
 		if l.windowed {
 			s.lo, _ = slices.BinarySearch(s.at, l.from)
-			s.hi, _ = slices.BinarySearch(s.at, l.to)
+			s.hi, _ = slices.BinarySearch(s.at[s.lo:], l.to)
+			s.hi += s.lo
 		}
 		l.scored = append(l.scored, s)
 	}
@@ -63,7 +67,7 @@ func newLook(t *record.Trial) *look {
 func (l *look) count() {
 	var total float64
 	length := float64(l.to-l.from) / second
-	parts := make([]float64, max(1, int(length)))
+	parts := make([]float64, max(1, min(int(length), maxParts)))
 	for i := range l.scored {
 		s := &l.scored[i]
 		if s.unplaced > 0 && s.SentNs != nil && *s.SentNs >= l.from && s.EndNs != nil && *s.EndNs < l.to {
@@ -81,7 +85,8 @@ func (l *look) count() {
 		for j := s.lo; j < s.hi; j++ {
 			total += s.tokens[j]
 			part := int(float64(s.at[j]-l.from) / float64(l.to-l.from) * float64(len(parts)))
-			parts[min(part, len(parts)-1)] += s.tokens[j]
+			part = max(0, min(part, len(parts)-1)) // stamps out of order are nonsense, but stored
+			parts[part] += s.tokens[j]
 		}
 		if sum := s.sum(); sum > float64(s.last)+0.5 && l.refused == "" {
 			l.refused = fmt.Sprintf("token figures refused: request %d was credited %.0f tokens, but the server's count ended at %d", s.Index, sum, s.last)

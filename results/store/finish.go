@@ -99,6 +99,39 @@ func openWriter[R any](p *Partial, t table[R]) (*tableWriter[R], error) {
 	return newTableWriter(t, f, metadata(t.file, &p.run))
 }
 
+func (p *Partial) openWriters() (_ *writers, err error) {
+	w := &writers{run: &p.run}
+	defer func() {
+		if err != nil {
+			w.abort()
+		}
+	}()
+	if w.cells, err = openWriter(p, cellsTable()); err != nil {
+		return nil, err
+	}
+	if w.requests, err = openWriter(p, requestsTable()); err != nil {
+		return nil, err
+	}
+	if w.chunks, err = openWriter(p, chunksTable()); err != nil {
+		return nil, err
+	}
+	if w.samples, err = openWriter(p, samplesTable()); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writers) close() error {
+	return errors.Join(w.cells.close(), w.requests.close(), w.chunks.close(), w.samples.close())
+}
+
+func (w *writers) abort() {
+	w.cells.abort()
+	w.requests.abort()
+	w.chunks.abort()
+	w.samples.abort()
+}
+
 // written says what was put into the files for one trial.
 type written struct {
 	step                      string
@@ -115,38 +148,22 @@ func countOf(t *record.Trial) written {
 
 // writeTables streams the journal, trial by trial, into the Parquet files.
 func (p *Partial) writeTables() (wrote []written, err error) {
-	w := writers{run: &p.run}
-	defer func() {
-		if err != nil {
-			w.cells.abort()
-			w.requests.abort()
-			w.chunks.abort()
-			w.samples.abort()
-		}
-	}()
-	if w.cells, err = openWriter(p, cellsTable()); err != nil {
-		return nil, err
-	}
-	if w.requests, err = openWriter(p, requestsTable()); err != nil {
-		return nil, err
-	}
-	if w.chunks, err = openWriter(p, chunksTable()); err != nil {
-		return nil, err
-	}
-	if w.samples, err = openWriter(p, samplesTable()); err != nil {
+	w, err := p.openWriters()
+	if err != nil {
 		return nil, err
 	}
 	for seq, j := range slices.SortedFunc(slices.Values(p.trials), pageOrder) {
 		t, err := p.readTrial(j)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = w.put(seq, &t)
 		}
-		if err := w.put(seq, &t); err != nil {
+		if err != nil {
+			w.abort()
 			return nil, fmt.Errorf("step %s: %w", j.step, err)
 		}
 		wrote = append(wrote, countOf(&t))
 	}
-	return wrote, errors.Join(w.cells.close(), w.requests.close(), w.chunks.close(), w.samples.close())
+	return wrote, w.close()
 }
 
 func (w *writers) put(seq int, t *record.Trial) error {
