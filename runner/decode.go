@@ -98,6 +98,7 @@ type launched struct {
 	failed  chan *record.Request
 	loop    atomic.Pointer[string]
 	sampled int64 // when the client's own gauges were last kept
+	silence silence
 }
 
 // launch starts the streams at one instant; the clock of readiness starts there.
@@ -193,7 +194,7 @@ func (t *trial) untilReady(ctx context.Context, w *launched) bool {
 		since := time.Duration(l.atNs - *t.rec.LaunchNs)
 		// While a stream waits for its first token silence is no stall: the engine may
 		// be reading a long prompt.
-		if l.first == streams && t.silent(l.atNs) {
+		if quiet := w.silence.see(l.atNs, l.outputs); l.first == streams && quiet >= t.stallLimit() {
 			t.stalled()
 			return false
 		}
@@ -208,15 +209,31 @@ func (t *trial) untilReady(ctx context.Context, w *launched) bool {
 	}
 }
 
-// silent says whether no request had a token for the stall limit.
-func (t *trial) silent(now int64) bool {
-	last := max(t.live.LastOutputNs.Load(), *t.rec.LaunchNs)
-	return now-last >= int64(orDefault(t.id.Limits.StallNs, defaultLimit))
+// silence measures for how long no output came, as seen from here. A step from one
+// look to the next counts for at most a second: if this program was stopped for an
+// hour, the engine was not silent for an hour.
+type silence struct {
+	begun   bool
+	outputs int64
+	atNs    int64
+	quietNs int64
 }
+
+func (s *silence) see(atNs, outputs int64) time.Duration {
+	if s.begun && outputs == s.outputs {
+		s.quietNs += min(atNs-s.atNs, int64(time.Second))
+	} else {
+		s.quietNs = 0
+	}
+	s.begun, s.outputs, s.atNs = true, outputs, atNs
+	return time.Duration(s.quietNs)
+}
+
+func (t *trial) stallLimit() time.Duration { return orDefault(t.id.Limits.StallNs, defaultLimit) }
 
 func (t *trial) stalled() {
 	t.facts.engine = &EngineError{Kind: record.FailStall,
-		Reason: fmt.Sprintf("no token from any request for %v (limits.stall)", orDefault(t.id.Limits.StallNs, defaultLimit))}
+		Reason: fmt.Sprintf("no token from any request for %v (limits.stall)", t.stallLimit())}
 }
 
 // window measures for exactly the time asked. Nothing in it waits for the server.
@@ -257,7 +274,7 @@ func (t *trial) window(ctx context.Context, w *launched) {
 		t.sample(w)
 		t.tell(Progress{Elapsed: min(time.Duration(now-start), asked), Total: asked,
 			Tokens: t.live.Tokens.Load() - tokens, Active: int(t.live.Active.Load())})
-		if t.silent(now) {
+		if w.silence.see(now, t.live.Outputs.Load()) >= t.stallLimit() {
 			cut()
 			t.stalled()
 			return
@@ -292,10 +309,10 @@ func (t *trial) finish(ctx context.Context, w *launched) {
 	}
 	// A window can be shorter than the stall limit: an engine that fell silent in it
 	// is asked whether it lives. The same where not one token came at all.
-	switch quiet := closing - last; {
-	case t.facts.stage == stageDrain && (t.facts.silent || quiet > int64(quietLimit)):
-		t.suspect(ctx)
-	case t.facts.limit > 0 && quiet > int64(orDefault(t.id.Limits.StallNs, defaultLimit)), t.facts.limit > 0 && w.first.Load() == 0:
+	quiet := time.Duration(closing - last)
+	switch {
+	case t.facts.stage == stageDrain && (t.facts.silent || quiet > quietLimit),
+		t.facts.limit > 0 && (w.first.Load() == 0 || quiet > t.stallLimit()):
 		t.suspect(ctx)
 	}
 }

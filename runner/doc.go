@@ -86,7 +86,7 @@
 //
 // # Status
 //
-// [judge] is a pure function of the record. Its comment lists the rules in order.
+// The function judge (status.go) is pure; its comment lists the rules in order.
 // The thresholds:
 //
 //   - queued: something waited in more than 5 % of the window's readings; or fewer

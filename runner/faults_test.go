@@ -331,7 +331,9 @@ func TestServerGone(t *testing.T) {
 			cancel(errors.New("gone"))
 		}
 	}}
-	err = s.measure(t.Context(), e, thePlan(decode(1024, 2), decode(1024, 4)), runner.Options{})
+	p := thePlan(decode(1024, 2), decode(1024, 4))
+	p.Identity.WindowNs = int64(30 * time.Second)
+	err = s.measure(t.Context(), e, p, runner.Options{})
 	var ended *runner.EngineError
 	if !errors.As(err, &ended) || ended.Kind != record.FailEngineExit || len(s.trials) != 2 ||
 		s.trials[0].Status != record.Failed || s.trials[1].Status != record.Skipped {

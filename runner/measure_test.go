@@ -126,7 +126,7 @@ func thePlan(steps ...plan.Step) *plan.Plan {
 		Sampling:  plan.Sampling{IgnoreEOS: true},
 		MaxOutput: 2000, WindowNs: int64(600 * time.Millisecond), SettleNs: int64(200 * time.Millisecond),
 		Capacity: plan.Capacity{Rule: "worst_case"}, LoopGuard: true, Steps: steps,
-		Limits: plan.Limits{StartNs: int64(10 * time.Second), StallNs: int64(2 * time.Second), IdleNs: int64(5 * time.Second)},
+		Limits: plan.Limits{StartNs: int64(10 * time.Second), StallNs: int64(15 * time.Second), IdleNs: int64(5 * time.Second)},
 	}}
 }
 

@@ -64,10 +64,14 @@ func WaitReady(ctx context.Context, e *Engine, p *plan.Plan, opts Options) error
 
 // listed waits until the server lists the model.
 func (m *measurement) listed(ctx context.Context) error {
+	var last error
 	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
 		models, err := m.client.Models(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			return m.choose(models)
+		case ctx.Err() == nil || last == nil:
+			last = err // not that the limit passed in the middle of a look
 		}
 		var refused *openai.StatusError
 		if errors.As(err, &refused) && (refused.Status == 401 || refused.Status == 403) {
@@ -75,7 +79,7 @@ func (m *measurement) listed(ctx context.Context) error {
 				m.engine.BaseURL, refused.Path, refused.Status, another(m.engine.APIKey))
 		}
 		if !short(ctx, pause) {
-			return err
+			return last
 		}
 	}
 }

@@ -255,3 +255,22 @@ func TestRank99(t *testing.T) {
 		}
 	}
 }
+
+func TestSilence(t *testing.T) {
+	var s silence
+	for i, c := range []struct {
+		at, outputs int64
+		want        time.Duration
+	}{
+		{5 * sec, 10, 0},
+		{5*sec + sec/2, 10, time.Second / 2},
+		{6 * sec, 10, time.Second},
+		{7 * sec, 11, 0},
+		{3600 * sec, 11, time.Second}, // this program slept, not the engine
+		{3601 * sec, 11, 2 * time.Second},
+	} {
+		if got := s.see(c.at, c.outputs); got != c.want {
+			t.Errorf("look %d: %v, want %v", i, got, c.want)
+		}
+	}
+}

@@ -193,7 +193,7 @@ func (t *trial) suspect(ctx context.Context) {
 	if ctx.Err() != nil || t.facts.engine != nil {
 		return
 	}
-	limit := orDefault(t.id.Limits.StallNs, defaultLimit)
+	limit := t.stallLimit()
 	var alive bool
 	t.await(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errLimit)

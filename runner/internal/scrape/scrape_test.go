@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,15 +40,15 @@ func TestScraper(t *testing.T) {
 // A reading that hangs is given up at its deadline, and Stop does not wait for it.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun := 0
+		var begun atomic.Int32
 		s := Start(t.Context(), time.Second, 5*time.Second, clock(), func(ctx context.Context) ([]Value, error) {
-			begun++
+			begun.Add(1)
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		})
 		<-time.After(12 * time.Second)
-		if begun != 3 {
-			t.Errorf("%d readings begun", begun)
+		if n := begun.Load(); n != 3 {
+			t.Errorf("%d readings begun", n)
 		}
 		if n, err := s.Failures(); n != 2 || err == nil {
 			t.Errorf("%d failures: %v", n, err)

@@ -364,13 +364,6 @@ func render(head string, s shape, task Task) string {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-func sign(n int64) int64 {
-	if n < 0 {
-		return -1
-	}
-	return 1
-}
-
 // Off says whether a true length is more than 0.1 % from the one asked. A prompt
 // of no asked length is never off.
 func Off(asked int, tokens int64) bool {

@@ -85,7 +85,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 		}
 		return p.Text
 	}
-	if build("x") != build("x") {
+	if first, again := build("x"), build("x"); first != again {
 		t.Error("the same nonce gave two texts")
 	}
 	if build("x") == build("y") {
