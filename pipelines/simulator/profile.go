@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // Usage modes of a profile: what the server tells about tokens in a stream.
@@ -85,7 +87,7 @@ type DecodeRow struct {
 }
 
 // maxProfileBytes bounds a profile file; real ones have a few KiB.
-const maxProfileBytes = 1 << 20
+const maxProfileBytes = 64 << 10
 
 // ParseProfile reads a profile in strict YAML: unknown keys are mistakes, and all
 // mistakes of the values are reported together. What is absent has the default of
@@ -95,13 +97,50 @@ func ParseProfile(b []byte) (Profile, error) {
 		return Profile{}, fmt.Errorf("profile: %d bytes, at most %d are read", len(b), maxProfileBytes)
 	}
 	p := Profile{PrefixCaching: true}
-	if err := yaml.UnmarshalWithOptions(b, &p, yaml.Strict()); err != nil {
+	if err := p.decode(b); err != nil {
 		return Profile{}, fmt.Errorf("profile: %w", err)
 	}
 	if err := p.complete(); err != nil {
 		return Profile{}, err
 	}
 	return p, nil
+}
+
+func (p *Profile) decode(b []byte) (err error) {
+	// The library panics on some texts that are no YAML; to a person that is a
+	// mistake in the file like any other.
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("this is no YAML that can be read: %v", r)
+		}
+	}()
+	file, err := parser.ParseBytes(b, 0)
+	if err != nil {
+		return err
+	}
+	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
+		return fmt.Errorf("%d documents, one with keys is needed", len(file.Docs))
+	}
+	var plain plainYAML
+	ast.Walk(&plain, file.Docs[0].Body)
+	if plain.err != nil {
+		return plain.err
+	}
+	return yaml.NodeToValue(file.Docs[0].Body, p, yaml.Strict())
+}
+
+// plainYAML finds what no profile needs and a decoder can be led astray by: tags
+// ("! " before a list makes the library fail), anchors and what refers to them.
+type plainYAML struct{ err error }
+
+// Visit is called for each node.
+func (v *plainYAML) Visit(n ast.Node) ast.Visitor {
+	switch n.(type) {
+	case *ast.TagNode, *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
+		v.err = fmt.Errorf("line %d: tags, anchors and aliases are not read here", n.GetToken().Position.Line)
+		return nil
+	}
+	return v
 }
 
 // complete sets defaults, orders the tables and checks everything.
@@ -196,7 +235,7 @@ func (p *Profile) complete() error {
 		context("decode", i, r.Context, d.Rows[max(0, i-1)].Context)
 		if len(r.Ms) != len(d.Active) {
 			bad("decode at %d: %d values for %d columns", r.Context, len(r.Ms), len(d.Active))
-		} else if r.Ms[0] == nil {
+		} else if len(r.Ms) > 0 && r.Ms[0] == nil {
 			bad("decode at %d: the first value is null", r.Context)
 		}
 		for _, v := range r.Ms {

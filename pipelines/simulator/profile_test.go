@@ -92,6 +92,9 @@ func TestParseProfileMistakes(t *testing.T) {
 		{"row too short", "ms: [10, 40]", "ms: [10]", "1 values for 2 columns"},
 		{"null first", "ms: [10, 40]", "ms: [null, 40]", "first value is null"},
 		{"zero step", "ms: [10, 40]", "ms: [0, 40]", "0 ms is not above 0"},
+		{"tag", "models:", "models: !", "tags, anchors"},
+		{"alias", "models: [a, b]", "models: &x [a, *x]", "tags, anchors"},
+		{"two documents", "models:", "---\nslots: 1\n---\nmodels:", "2 documents"},
 		{"no YAML", "models:", "models: [", ""},
 	} {
 		_, err := ParseProfile([]byte(strings.Replace(small, c.old, c.new, 1)))
@@ -109,6 +112,9 @@ func TestParseProfileMistakes(t *testing.T) {
 func FuzzParseProfile(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte(""))
+	f.Add([]byte("models: ! "))
+	f.Add([]byte("decode: {active: [], rows: [{context: 1, ms: []}]}"))
+	f.Add([]byte("models: &x [*x]\n<<: *x"))
 	f.Add([]byte("models: [a]\nmax_model_len: 99999999999999999999"))
 	f.Add([]byte("decode: {active: [1], rows: [{context: -1, ms: [null]}]}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
