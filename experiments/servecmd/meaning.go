@@ -105,6 +105,8 @@ func (c *Command) interpret() []*Error {
 		}
 	}
 	_, _, c.Secrets = c.redactedWords()
+	_, more := c.redactedContainer()
+	c.Secrets = append(c.Secrets, more...)
 	for _, v := range c.outer {
 		if secretName(v.Name) && v.Value != "" && v.Value != Placeholder && v.Value[0] != '$' {
 			c.Secrets = append(c.Secrets, v.Value)

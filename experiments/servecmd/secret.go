@@ -245,6 +245,34 @@ func (c *Command) redactedWords() (env, argv []word, secrets []string) {
 	return env, argv, secrets
 }
 
+// redactedContainer returns the words before the image without their secrets, such
+// as --label token=…, and the secrets.
+func (c *Command) redactedContainer() (words []word, secrets []string) {
+	if len(c.container) == 0 {
+		return nil, nil
+	}
+	for _, w := range c.container[:len(c.container)-1] {
+		from, secret := 0, false
+		for !secret {
+			name, _, ok := strings.Cut(w.text[from:], "=")
+			if !ok {
+				break
+			}
+			secret = secretName(name)
+			from += len(name) + 1
+		}
+		if !secret {
+			from = 0
+		}
+		spans := secretSpans(w, from, secret)
+		for _, s := range spans {
+			secrets = append(secrets, w.text[s.from:s.to])
+		}
+		words = append(words, w.redact(spans))
+	}
+	return words, secrets
+}
+
 // Redacted returns env and argv without their secrets, for everything that is
 // stored or shown.
 func (c *Command) Redacted() (env []EnvVar, argv []string) {

@@ -63,10 +63,7 @@ func (c *Command) containerWords() []word {
 	if len(c.container) == 0 {
 		return []word{{text: "docker"}, {text: "run"}}
 	}
-	var words []word
-	for _, w := range c.container[:len(c.container)-1] {
-		words = append(words, w.redact(secretSpans(w, 0, false)))
-	}
+	words, _ := c.redactedContainer()
 	return words
 }
 
