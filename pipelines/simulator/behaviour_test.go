@@ -675,6 +675,16 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	if err := Serve(ctx, Config{Addr: "127.0.0.1:0", Profile: DefaultProfile()}, w); err != nil {
 		t.Error(err)
 	}
+	full := errors.New("the disk is full")
+	told := Config{Addr: "127.0.0.1:0", Profile: DefaultProfile(), Listening: func(url string) error {
+		if !strings.HasPrefix(url, "http://127.0.0.1:") {
+			t.Errorf("listening on %q", url)
+		}
+		return full
+	}}
+	if err := Serve(t.Context(), told, io.Discard); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
 	if err := Serve(t.Context(), Config{Addr: "127.0.0.1:-1", Profile: DefaultProfile()}, io.Discard); err == nil {
 		t.Error("no error for an address that is none")
 	}
