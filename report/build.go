@@ -307,7 +307,7 @@ func (b *builder) headlines() []Headline {
 		h := Headline{Label: label, Value: unit.Absent(), Unit: "tok/s", Condition: "no cell has this number"}
 		if f != nil {
 			h.Value, h.Anchor = unit.Rate(f.value), b.anchors[f.cell.Point]
-			parts := append([]string{f.cell.ContextLabel + " context"}, condition(f.cell)...)
+			parts := append([]string{contextWords(f.cell.ContextLabel)}, condition(f.cell)...)
 			if w := statusWords(f.cell); w != "" {
 				parts = append(parts, w)
 			}
@@ -339,6 +339,13 @@ func (b *builder) headlines() []Headline {
 		}),
 		entry("Fastest prefill", prefill, func(c group.Cell) []string { return withTTFT(c) }),
 	}
+}
+
+func contextWords(label string) string {
+	if label == "0" {
+		return "context 0"
+	}
+	return label + " context"
 }
 
 func (b *builder) facts() []Block {

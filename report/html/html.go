@@ -40,7 +40,7 @@ func Render(w io.Writer, p *report.Page) error {
 		return err
 	}
 	t, err := template.New("page.tmpl").Funcs(template.FuncMap{
-		"heat": heatClass, "steps": func() []int { return steps(16) }, "dict": dict,
+		"heat": heatClass, "steps": func() []int { return steps(16) }, "dict": dict, "words": words,
 		// What is longer than any word of ours gets a box that wraps it.
 		"long": func(s string) bool { return utf8.RuneCountInString(s) > 28 },
 	}).ParseFS(assets, "page.tmpl")
@@ -156,6 +156,28 @@ func dict(pairs ...any) (map[string]any, error) {
 		m[k] = pairs[i+1]
 	}
 	return m, nil
+}
+
+// piece is a part of a command that a line break should not part.
+type piece struct {
+	Text string
+	Word bool
+}
+
+// words splits a command at its blanks, so that no line ends within a flag. All
+// pieces together are the command.
+func words(command string) []piece {
+	var out []piece
+	for command != "" {
+		blank := command[0] == ' ' || command[0] == '\n' || command[0] == '\t'
+		end := strings.IndexFunc(command, func(r rune) bool { return (r == ' ' || r == '\n' || r == '\t') != blank })
+		if end < 0 {
+			end = len(command)
+		}
+		out = append(out, piece{Text: command[:end], Word: strings.HasPrefix(command, "-")})
+		command = command[end:]
+	}
+	return out
 }
 
 func bars(p *report.Prefill) (template.HTML, error) {

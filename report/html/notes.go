@@ -3,7 +3,6 @@ package html
 import (
 	"bytes"
 	"fmt"
-	"html"
 	"html/template"
 	"strings"
 
@@ -13,10 +12,12 @@ import (
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"speedmatrix/report/internal/link"
 )
 
 // notes renders untrusted Markdown. Raw HTML is left out, pictures become links,
-// because a page fetches nothing, links go to the schemes of [safeURL] only, and
+// because a page fetches nothing, links go where package link lets them, and
 // headings start below those of the page.
 func notes(markdown string) (template.HTML, error) {
 	if strings.TrimSpace(markdown) == "" {
@@ -69,7 +70,7 @@ func (tame) Transform(doc *ast.Document, r text.Reader, _ parser.Context) {
 	for _, n := range links {
 		switch n := n.(type) {
 		case *ast.Link:
-			if safeURL(string(n.Destination)) {
+			if link.Safe(string(n.Destination)) {
 				n.SetAttributeString("rel", []byte("nofollow noopener noreferrer"))
 				continue
 			}
@@ -79,29 +80,9 @@ func (tame) Transform(doc *ast.Document, r text.Reader, _ parser.Context) {
 			}
 			n.Parent().RemoveChild(n.Parent(), n)
 		case *ast.AutoLink:
-			if !safeURL(string(n.URL(r.Source()))) && n.AutoLinkType != ast.AutoLinkEmail {
+			if !link.Safe(string(n.URL(r.Source()))) && n.AutoLinkType != ast.AutoLinkEmail {
 				n.Parent().ReplaceChild(n.Parent(), n, ast.NewString(n.Label(r.Source())))
 			}
 		}
 	}
-}
-
-// safeURL reports whether a link of the notes may go there: http, https and mail
-// only. Entities are resolved first, more than once, because a browser resolves
-// what a Markdown parser left (java&#115;cript:).
-func safeURL(dest string) bool {
-	for range 4 {
-		next := html.UnescapeString(dest)
-		if next == dest {
-			break
-		}
-		dest = next
-	}
-	dest = strings.ToLower(strings.Map(func(r rune) rune {
-		if r <= ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, dest))
-	return strings.HasPrefix(dest, "https://") || strings.HasPrefix(dest, "http://") || strings.HasPrefix(dest, "mailto:")
 }

@@ -47,6 +47,8 @@
         if (v && td.querySelector('a')) v.textContent = td.dataset.texts.split('|')[i];
         const t = td.querySelector('.ttft');
         if (t) t.hidden = i === 2;
+        const range = td.querySelector('.range');
+        if (range) range.hidden = i !== 0;
         const shade = td.dataset.shades.split(' ')[i];
         td.className = td.className.replace(/\bh\d+\b/, '').trim();
         if (shade !== '-') td.classList.add(shade);

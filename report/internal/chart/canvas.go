@@ -123,23 +123,26 @@ func (c *canvas) dot(class string, x, y int, title string) {
 }
 
 func (c *canvas) Text(body string, x, y int) {
-	c.text(body, x, y, "")
-}
-
-// text draws body with an anchor: "" (start), "middle" or "end".
-func (c *canvas) text(body string, x, y int, anchor string) {
 	if body == "" || c.class == hidden {
 		return
 	}
 	fmt.Fprintf(&c.body, `<text class="%s" x="%d" y="%d" font-size="%s" fill="currentColor"`,
 		attr(c.class), x, y, decimal(c.fontSize))
-	if anchor != "" {
-		fmt.Fprintf(&c.body, ` text-anchor="%s"`, anchor)
-	}
 	if c.rotation != nil {
 		fmt.Fprintf(&c.body, ` transform="rotate(%s %d %d)"`, decimal(gochart.RadiansToDegrees(*c.rotation)), x, y)
 	}
 	fmt.Fprintf(&c.body, ">%s</text>", escape(body))
+}
+
+// label draws a value and a note after it as one text, so that they stay apart
+// in whatever font a reader has.
+func (c *canvas) label(x, y int, size float64, value, note string) {
+	fmt.Fprintf(&c.body, `<text x="%d" y="%d" font-size="%s"><tspan class="c-strong" fill="currentColor">%s</tspan>`,
+		x, y, decimal(size), escape(value))
+	if note != "" {
+		fmt.Fprintf(&c.body, `<tspan class="c-text" fill="currentColor" dx="8">%s</tspan>`, escape(note))
+	}
+	c.body.WriteString("</text>")
 }
 
 func (c *canvas) MeasureText(body string) (box gochart.Box) {

@@ -68,7 +68,7 @@ func Bars(b BarChart) (string, error) {
 	}
 	plotHeight := rowHeight * len(b.Bars)
 	const above, below = 6, 44
-	x := linear(top, 5)
+	x := linear(top, 7)
 	// Row i is centred on coordinate n − i − ½, so that the first is on top.
 	row := func(i int) float64 { return float64(len(b.Bars)-i) - 0.5 }
 	y := scale{lo: 0, hi: float64(len(b.Bars))}
@@ -101,21 +101,15 @@ func Bars(b BarChart) (string, error) {
 			if rowHeight < fontSize+4 {
 				continue
 			}
-			c.class, c.fontSize = "c-strong", fontSize
-			c.Text(bar.Value.Text, end+8, cy+5)
-			if bar.Note != "" {
-				c.class = "c-text"
-				c.Text(bar.Note, end+8+textWidth(f, dpi, fontSize, bar.Value.Text+"  ")*11/10, cy+5)
-			}
+			c.label(end+8, cy+5, fontSize, bar.Value.Text, bar.Note)
 		}
 	}}
 	x.ticks = thin(x.ticks, float64(width-left-right-40)/(x.hi-x.lo), func(s string) int {
 		return textWidth(f, dpi, fontSize, s)
 	})
-	ch := frame(f, plotHeight+above+below, x, y, b.Axis, bars)
+	ch := frame(f, plotHeight+above+below, x, y, b.Axis, grid(x, true, y), bars)
 	ch.Background.Padding = gochart.Box{Top: above, Right: right, Bottom: 8, Left: 8}
 	ch.YAxisSecondary.TickStyle.StrokeWidth = gochart.Disabled
-	ch.XAxis.GridLines, ch.XAxis.GridMajorStyle = gridLines(x), gochart.Style{}
 	return render(ch, b.Texts)
 }
 
@@ -202,7 +196,7 @@ func Lines(l LineChart) (string, error) {
 		x.ticks = []tick{{minX, ""}, {maxX, ""}}
 	}
 
-	var series []gochart.Series
+	series := []gochart.Series{grid(y, false, x)}
 	for i, line := range l.Lines {
 		for _, part := range unbroken(line.Points) {
 			s := gochart.ContinuousSeries{
@@ -252,7 +246,6 @@ func Lines(l LineChart) (string, error) {
 	const height = 380
 	ch := frame(f, height, x, y, l.XAxis, series...)
 	ch.Background.Padding = gochart.Box{Top: 36, Right: right, Bottom: 8, Left: 8}
-	ch.YAxisSecondary.GridLines, ch.YAxisSecondary.GridMajorStyle = gridLines(y), gochart.Style{}
 	ch.YAxisSecondary.TickStyle.StrokeWidth = gochart.Disabled
 	ch.Elements = []gochart.Renderable{func(r gochart.Renderer, _ gochart.Box, _ gochart.Style) {
 		if c, ok := r.(*canvas); ok {
@@ -293,16 +286,26 @@ func render(ch gochart.Chart, t Texts) (string, error) {
 	return b.String(), nil
 }
 
-// gridLines has one line a tick, the axis itself apart. go-chart's own would
-// leave out the last, and every second one is of a style of its own.
-func gridLines(s scale) []gochart.GridLine {
-	var lines []gochart.GridLine
-	for _, t := range s.ticks {
-		if t.at > s.lo {
-			lines = append(lines, gochart.GridLine{Value: t.at, Style: gochart.Style{ClassName: "c-grid", StrokeWidth: 1}})
+// grid draws one line a tick, the axis itself apart.
+//
+// Note: go-chart's own grid lines leave out the last tick and carry no class.
+func grid(s scale, x bool, across scale) gochart.Series {
+	return drawn{name: "grid", paint: func(c *canvas, p plot) {
+		c.class, c.stroke, c.dash = "c-grid", 1, nil
+		for _, t := range s.ticks {
+			if t.at <= s.lo {
+				continue
+			}
+			if x {
+				c.MoveTo(p.x(t.at), p.y(across.lo))
+				c.LineTo(p.x(t.at), p.y(across.hi))
+			} else {
+				c.MoveTo(p.x(across.lo), p.y(t.at))
+				c.LineTo(p.x(across.hi), p.y(t.at))
+			}
+			c.Stroke()
 		}
-	}
-	return lines
+	}}
 }
 
 // plot maps coordinates to pixels.
