@@ -3,6 +3,7 @@ package simulator
 import (
 	"math"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,29 @@ func TestProfilesOfTheRepository(t *testing.T) {
 		}
 		if _, err := ParseProfile(b); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The page that describes the format names every key, and no other.
+func TestFormatPageNamesEveryKey(t *testing.T) {
+	page, err := os.ReadFile("../../experiments/profiles/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]bool{}
+	for f := range reflect.TypeFor[Profile]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		keys[name] = true
+		if !strings.Contains(string(page), "| `"+name+"` |") {
+			t.Errorf("the page has no line for %s", name)
+		}
+	}
+	for line := range strings.Lines(string(page)) {
+		if f := strings.Split(line, "|"); len(f) == 6 && strings.Contains(f[1], "`") {
+			if name := strings.Trim(f[1], " `"); !keys[name] {
+				t.Errorf("the page has a line for %s, which is no key", name)
+			}
 		}
 	}
 }
