@@ -56,36 +56,40 @@ func (t *trial) load(ctx context.Context) ([][]byte, bool) {
 		if !ok {
 			return nil, false
 		}
-		text := openai.Quote(p.Text)
-		loaded = append(loaded, body{prompt: p, scout: t.chat(text, 1), run: t.chat(text, t.id.MaxOutput)})
+		loaded = append(loaded, p)
 		t.loaded[t.step.ContextTokens] = loaded
 	}
 	t.rec.ScoutStartNs = ptr(t.now())
 	var first *record.Request
+	bodies := make([][]byte, streams)
 	scouts := distinct
 	if t.step.ContextTokens == 0 {
 		scouts = 1 // there is nothing to load; one tells the length and whether it is accepted
 	}
-	for i := range scouts {
+	for i := range distinct {
+		text := openai.Quote(loaded[i].Text())
+		bodies[i] = t.chat(text, t.id.MaxOutput)
+		if i >= scouts {
+			continue
+		}
+		scout := t.chat(text, 1)
 		r := t.begin(record.RoleScout, i, 0, t.now())
 		if i == 0 {
 			first = r
 		}
-		if !t.send(ctx, r, loaded[i].scout, scoutLimit(t.id.Limits, &t.rate, int64(t.step.ContextTokens))) {
+		if !t.send(ctx, r, scout, scoutLimit(t.id.Limits, &t.rate, int64(t.step.ContextTokens))) {
 			return nil, false
 		}
-		t.took(loaded[i].prompt, r)
+		t.took(loaded[i], r)
 		if r.SentNs != nil && r.EndNs != nil {
 			t.scouted = max(t.scouted, time.Duration(*r.EndNs-*r.SentNs))
 		}
 	}
 	t.rec.ScoutEndNs = ptr(t.now())
 	t.warmed[t.step.ContextTokens] = true
-	t.length(loaded[0].prompt, first)
-
-	bodies := make([][]byte, streams)
-	for i := range bodies {
-		bodies[i] = loaded[i%distinct].run
+	t.length(loaded[0], first)
+	for i := distinct; i < streams; i++ {
+		bodies[i] = bodies[0] // nobody changes a body; a megabyte is not copied for each stream
 	}
 	return bodies, true
 }
@@ -106,7 +110,12 @@ func (t *trial) launch(ctx context.Context, bodies [][]byte) *launched {
 	t.enter(stageReadiness)
 	streams := len(bodies)
 	w := &launched{failed: make(chan *record.Request, streams)}
-	had := make([]bool, streams) // each is used by its stream's goroutine only
+	// Each element is used by its stream's goroutine only.
+	had := make([]bool, streams)
+	expect := make([]int, streams) // output events of the next request, to make room for
+	for i := range expect {
+		expect[i] = t.id.MaxOutput
+	}
 	var guards []loopGuard
 	if t.id.LoopGuard {
 		guards = make([]loopGuard, streams)
@@ -114,7 +123,7 @@ func (t *trial) launch(ctx context.Context, bodies [][]byte) *launched {
 	w.wave = load.Start(ctx, streams, t.now, func(ctx context.Context, a load.Arrival) bool {
 		r := t.begin(record.RoleMeasured, a.Stream, a.Generation, a.DueNs)
 		call := t.call(bodies[a.Stream])
-		call.Chunks = t.id.MaxOutput
+		call.Chunks = expect[a.Stream]
 		call.OnFirst = func() {
 			if !had[a.Stream] {
 				had[a.Stream] = true
@@ -134,13 +143,22 @@ func (t *trial) launch(ctx context.Context, bodies [][]byte) *launched {
 		if r.Outcome == record.OutcomeFailed {
 			w.failed <- r // room for one of each stream: it does not go on
 		}
+		expect[a.Stream] = len(r.Chunks) + 16
 		return r.Outcome == record.OutcomeCompleted
 	})
+	t.facts.bodyBytes = bytesOf(bodies)
 	t.rec.LaunchNs = ptr(w.wave.Release())
 	if t.read != nil {
 		w.scraper = scrape.Start(ctx, scrapeEvery, scrapeDeadline, t.now, t.read)
 	}
 	return w
+}
+
+func bytesOf(bodies [][]byte) (n int64) {
+	for _, b := range bodies {
+		n += int64(len(b))
+	}
+	return n
 }
 
 func (w *launched) looped(stream int, g *loopGuard) {
@@ -189,7 +207,7 @@ func (t *trial) untilReady(ctx context.Context, w *launched) bool {
 		t.sample(w)
 		if time.Since(told) >= progressEvery {
 			told = time.Now()
-			t.tell(Progress{Active: int(t.live.Active.Load())})
+			t.tell(Progress{Active: int(t.live.Active.Load()), Text: fmt.Sprintf("%d of %d streams have had a first token", l.first, streams)})
 		}
 		since := time.Duration(l.atNs - *t.rec.LaunchNs)
 		// While a stream waits for its first token silence is no stall: the engine may

@@ -96,7 +96,8 @@
 //   - underfilled: fewer than 95 % were decoding although it says so;
 //   - client_limited: the 99th percentile of the lateness of a 5 ms ticker is above
 //     50 ms; or this program used more than 0.9 of the cores it may use; or a request
-//     was sent more than 250 ms after it was due; or more than half of at least 100
+//     was sent more than 250 ms after it was due, and 40 ns for each byte of the
+//     wave's bodies, since a server that reads slowly delays that too; or more than half of at least 100
 //     output events of the window came in reads of 4 events or more, held back by a
 //     proxy or by this program. It is asked before queued: stamps that are not
 //     right make every other number wrong;

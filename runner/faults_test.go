@@ -73,7 +73,7 @@ func TestStatuses(t *testing.T) {
 		{name: "usage is missing", profile: func(p *simulator.Profile) { p.Usage = simulator.UsageAbsent },
 			step: decode(1024, 2), status: record.Valid, text: "sent no usage"},
 		{name: "usage at the end only", profile: func(p *simulator.Profile) { p.Usage = simulator.UsageFinal },
-			plan: func(id *plan.Identity) { id.MaxOutput = 20 }, step: decode(1024, 2), status: record.Valid},
+			plan: func(id *plan.Identity) { id.MaxOutput, id.WindowNs = 120, ms(800) }, step: decode(1024, 2), status: record.Valid},
 		{name: "repetition", profile: loops,
 			step: decode(1024, 2), status: record.Loop, text: "repeated the same"},
 		{name: "repetition, as expected", profile: loops,

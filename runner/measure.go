@@ -39,16 +39,9 @@ type measurement struct {
 	rate     rate
 	// warmed are the contexts that were sent once in this launch.
 	warmed map[int]bool
-	// loaded are the decode prompts of a context, ready to be sent: one if they
-	// are shared, else one for each stream used so far.
-	loaded map[int][]body
-}
-
-// body is a prompt as it is sent.
-type body struct {
-	prompt workload.Prompt
-	scout  []byte // one token
-	run    []byte // the whole output
+	// loaded are the decode prompts of a context: one if they are shared, else one
+	// for each stream used so far.
+	loaded map[int][]workload.Prompt
 }
 
 // Measure runs every step of the plan that is not done, in order. A trial that
@@ -63,7 +56,7 @@ func Measure(ctx context.Context, e *Engine, p *plan.Plan, opts Options, sink Si
 		model:    modelName(&p.Identity, &e.Launch),
 		capacity: completed(p.Identity.Capacity, &e.Launch),
 		warmed:   make(map[int]bool),
-		loaded:   make(map[int][]body),
+		loaded:   make(map[int][]workload.Prompt),
 	}
 	defer m.client.Close()
 	m.prompts = workload.NewBuilder(m.count)

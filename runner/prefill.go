@@ -29,7 +29,7 @@ func (t *trial) prefill(ctx context.Context) {
 			return
 		}
 		r := t.begin(record.RoleWarmup, 0, 0, t.now())
-		if !t.send(ctx, r, t.chat(openai.Quote(p.Text), 1), limit) {
+		if !t.send(ctx, r, t.chat(openai.Quote(p.Text()), 1), limit) {
 			return
 		}
 		t.took(p, r)
@@ -44,7 +44,7 @@ func (t *trial) prefill(ctx context.Context) {
 		if prompts[i], ok = t.prompt(ctx, t.step.ContextTokens, workload.Prefill, t.nonce(t.step.ID, record.RoleMeasured, strconv.Itoa(i))); !ok {
 			return
 		}
-		bodies[i] = t.chat(openai.Quote(prompts[i].Text), 1)
+		bodies[i] = t.chat(openai.Quote(prompts[i].Text()), 1)
 	}
 	hitsBefore := t.cacheHits(ctx)
 	t.warm(ctx)
@@ -70,6 +70,7 @@ func (t *trial) prefill(ctx context.Context) {
 		}
 		return false
 	})
+	t.facts.bodyBytes = bytesOf(bodies)
 	t.rec.LaunchNs = ptr(wave.Release())
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -110,10 +111,11 @@ func (t *trial) prefill(ctx context.Context) {
 	t.enter(stageDrain)
 	if hitsAfter := t.cacheHits(ctx); hitsBefore != nil && hitsAfter != nil {
 		t.facts.cacheHits = int64(*hitsAfter - *hitsBefore)
-		// What the chat template puts in front is the same in every request.
-		free, _ := t.prompts.Overhead()
-		t.facts.cacheFree = free * int64(t.step.Concurrency)
 	}
+	t.facts.cacheHits = max(t.facts.cacheHits, t.cachedByUsage())
+	// What the chat template puts in front is the same in every request.
+	free, _ := t.prompts.Overhead()
+	t.facts.cacheFree = free * int64(t.step.Concurrency)
 }
 
 // took remembers how long a prompt took that nothing held.
@@ -141,6 +143,19 @@ func (t *trial) cacheHits(ctx context.Context) *float64 {
 		return &v
 	}
 	return nil
+}
+
+// cachedByUsage is how many prompt tokens the server's usage says were cached, for
+// servers whose metrics do not tell.
+func (t *trial) cachedByUsage() (n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.requests {
+		if r.Role == record.RoleMeasured && r.CachedTokens != nil {
+			n += *r.CachedTokens
+		}
+	}
+	return n
 }
 
 // warm opens the connections of the streams. If that fails, the requests will say

@@ -34,7 +34,6 @@ func WaitReady(ctx context.Context, e *Engine, p *plan.Plan, opts Options) error
 	m := &measurement{engine: e, id: &p.Identity, opts: opts}
 	ctx, release := m.watch(ctx)
 	defer release()
-	started := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
 	defer cancel()
 
@@ -56,7 +55,7 @@ func WaitReady(ctx context.Context, e *Engine, p *plan.Plan, opts Options) error
 	case errExited:
 		return m.exited()
 	case errLimit:
-		return fmt.Errorf("the engine at %s was not ready within %v (limits.start): %w", e.BaseURL, time.Since(started).Round(time.Second), err)
+		return fmt.Errorf("the engine at %s was not ready within %v (limits.start): %w", e.BaseURL, limit, err)
 	default:
 		return cause // the caller's, or a person's
 	}

@@ -39,6 +39,8 @@ type facts struct {
 	// running and waiting are what the server last said; nil: it tells nothing.
 	running, waiting *float64
 
+	bodyBytes int64 // of the wave: what was to be sent at once
+
 	silent bool // not one output event came in the whole window
 
 	loop string // a repetition loop, described
@@ -90,7 +92,7 @@ func judge(t *record.Trial, f facts) (status record.Status, kind record.FailureK
 	if t.IdleAfter != nil && !*t.IdleAfter {
 		return record.Failed, record.FailTimeout, "the server was not idle again after the trial: " + f.why
 	}
-	if why := clientLimited(t); why != "" {
+	if why := clientLimited(t, f); why != "" {
 		return record.ClientLimited, "", why
 	}
 	if t.WindowStartNs != nil && t.WindowEndNs != nil {
@@ -189,7 +191,7 @@ func firstOutput(r *record.Request) (atNs int64, ok bool) {
 }
 
 // clientLimited says which sign of an overloaded client was seen.
-func clientLimited(t *record.Trial) string {
+func clientLimited(t *record.Trial, f facts) string {
 	c := &t.Client
 	if c.LagP99Ns != nil && *c.LagP99Ns > int64(lagLimit) {
 		return fmt.Sprintf("this client was late: 1 in 100 ticks by more than %v, allowed are %v", time.Duration(*c.LagP99Ns).Round(time.Millisecond), lagLimit)
@@ -197,8 +199,9 @@ func clientLimited(t *record.Trial) string {
 	if c.CPURatio != nil && *c.CPURatio > cpuLimit {
 		return fmt.Sprintf("this client used %.2f of the cores it may use, allowed are %.2f", *c.CPURatio, cpuLimit)
 	}
-	if c.SendLagMaxNs != nil && *c.SendLagMaxNs > int64(sendLagLimit) {
-		return fmt.Sprintf("a request was sent %v after it was due, allowed are %v", time.Duration(*c.SendLagMaxNs).Round(time.Millisecond), sendLagLimit)
+	allowed := sendLagLimit + time.Duration(f.bodyBytes)*sendLagPerByte
+	if c.SendLagMaxNs != nil && *c.SendLagMaxNs > int64(allowed) {
+		return fmt.Sprintf("a request was sent %v after it was due, allowed are %v", time.Duration(*c.SendLagMaxNs).Round(time.Millisecond), allowed.Round(time.Millisecond))
 	}
 	if t.Phase == record.PhaseDecode {
 		outputs, clumped := 0, 0

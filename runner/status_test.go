@@ -169,6 +169,7 @@ func TestJudge(t *testing.T) {
 		{"late ticks", func(t *record.Trial, f *facts) { t.Client.LagP99Ns = ptr(51 * int64(time.Millisecond)) }, record.ClientLimited, "", "late"},
 		{"busy", func(t *record.Trial, f *facts) { t.Client.CPURatio = ptr(0.95) }, record.ClientLimited, "", "cores"},
 		{"late sending", func(t *record.Trial, f *facts) { t.Client.SendLagMaxNs = ptr(sec) }, record.ClientLimited, "", "after it was due"},
+		{"late sending of much", func(t *record.Trial, f *facts) { t.Client.SendLagMaxNs, f.bodyBytes = ptr(sec), 25e6 }, record.Valid, "", ""},
 		{"nothing observed", func(t *record.Trial, f *facts) { t.Client = record.ClientHealth{} }, record.Valid, "", ""},
 		{"clumps", func(t *record.Trial, f *facts) {
 			for i := range t.Requests[1:] {

@@ -310,7 +310,7 @@ func (t *trial) prompt(ctx context.Context, tokens int, task workload.Task, nonc
 		// could be longer than the model takes.
 		sample := t.prompts.Sample()
 		r := t.begin(record.RoleWarmup, 0, 0, t.now())
-		if !t.send(ctx, r, t.chat(openai.Quote(sample.Text), 1), scoutLimit(t.id.Limits, &t.rate, 1024)) {
+		if !t.send(ctx, r, t.chat(openai.Quote(sample.Text()), 1), scoutLimit(t.id.Limits, &t.rate, 1024)) {
 			return p, false
 		}
 		if r.PromptTokens != nil {

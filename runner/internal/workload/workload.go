@@ -73,21 +73,28 @@ const (
 
 func (t Task) request() string {
 	if t == Decode {
-		return "\n\nThe words above are only there to be read. Now write a very long and detailed story about a journey by sea. " +
+		return "What stands above is only there to be read. Now write a very long and detailed story about a journey by sea. " +
 			"Describe every day of it in its own chapter, never repeat a sentence, and go on without stopping."
 	}
 	return ""
 }
 
-// Prompt is one user message.
+// Prompt is one user message. It holds how its text is made, not the text: a
+// matrix can have gigabytes of them.
 type Prompt struct {
-	Text string
 	// Tokens is the length by the server's count; nil where it was estimated.
 	Tokens *int64
 	// Exact is set when Tokens is the count of this very text, and not put
 	// together from the counts of its parts.
 	Exact bool
+
+	head  string
+	shape shape
+	task  Task
 }
+
+// Text makes the text, the same each time.
+func (p Prompt) Text() string { return render(p.head, p.shape, p.task) }
 
 // Builder makes the prompts of one launch. It is not safe for use by several
 // goroutines at once.
@@ -140,14 +147,14 @@ func (b *Builder) Observe(p Prompt, promptTokens int64) {
 	if !b.noCounter || promptTokens <= b.overhead {
 		return
 	}
-	if words := int64(strings.Count(p.Text, " ")); words >= 64 {
+	if words := int64(p.shape.words + p.shape.filler); words >= 64 {
 		b.wordTokens, b.wordCount = promptTokens-b.overhead, words
 	}
 }
 
 // Sample is a text of a few hundred words, for [Builder.Observe].
 func (b *Builder) Sample() Prompt {
-	return Prompt{Text: render("", shape{words: sampleWords}, Prefill)}
+	return Prompt{shape: shape{words: sampleWords}}
 }
 
 // Nonce is a line that is the same for the same parts and for no others.
@@ -163,12 +170,13 @@ func (b *Builder) Build(ctx context.Context, tokens int, task Task, nonce string
 	b.calls = 0
 	head := "[" + nonce + "]\n\n"
 	if tokens <= 0 {
-		text := head + strings.TrimLeft(task.request(), "\n")
-		n, err := b.ask(ctx, text)
+		p := Prompt{head: head, task: task}
+		n, err := b.ask(ctx, p.Text())
 		if err != nil {
 			return Prompt{}, err
 		}
-		return prompt(text, n, n != nil), nil
+		p.Tokens, p.Exact = n, n != nil
+		return p, nil
 	}
 	if err := b.sample(ctx); err != nil {
 		return Prompt{}, err
@@ -176,7 +184,7 @@ func (b *Builder) Build(ctx context.Context, tokens int, task Task, nonce string
 	k := key{tokens, task}
 	if b.noCounter {
 		s := shape{words: b.wordsFor(int64(tokens) - b.overhead - b.estimate(head+task.request()))}
-		return prompt(render(head, s, task), nil, false), nil
+		return Prompt{head: head, shape: s, task: task}, nil
 	}
 	if s, ok := b.known[k]; ok && tokens >= headOnly && s.counted {
 		n, err := b.ask(ctx, head)
@@ -187,8 +195,7 @@ func (b *Builder) Build(ctx context.Context, tokens int, task Task, nonce string
 			off := *n - s.head // this head is longer by so much
 			if int64(s.filler) >= off {
 				s.filler -= int(off)
-				total := s.total
-				return prompt(render(head, s, task), &total, false), nil
+				return Prompt{Tokens: &s.total, head: head, shape: s, task: task}, nil
 			}
 		}
 	}
@@ -209,7 +216,6 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 	}
 	var (
 		best    shape
-		text    string
 		bestOff int64
 		found   bool
 		// filler words to tokens, as seen at the last change of filler alone: some
@@ -219,8 +225,7 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 		lastTokens            int64
 	)
 	for b.calls < limit {
-		t := render(head, s, k.task)
-		n, err := b.ask(ctx, t)
+		n, err := b.ask(ctx, render(head, s, k.task))
 		if err != nil {
 			return Prompt{}, err
 		}
@@ -229,7 +234,7 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 		}
 		off := int64(k.tokens) - *n
 		if !found || abs(off) < abs(bestOff) {
-			found, best, text, bestOff = true, s, t, off
+			found, best, bestOff = true, s, off
 			best.total = *n
 		}
 		if off == 0 {
@@ -258,7 +263,7 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 		}
 	}
 	if !found {
-		return prompt(render(head, s, k.task), nil, false), nil
+		return Prompt{head: head, shape: s, task: k.task}, nil
 	}
 	if again {
 		best.head, best.counted = s.head, false
@@ -273,8 +278,7 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 		}
 	}
 	b.known[k] = best
-	total := best.total
-	return prompt(text, &total, true), nil
+	return Prompt{Tokens: &best.total, Exact: true, head: head, shape: best, task: k.task}, nil
 }
 
 // sample learns the template's overhead and the length of a word, once.
@@ -287,7 +291,7 @@ func (b *Builder) sample(ctx context.Context) error {
 		return err
 	}
 	b.overhead = *n
-	n, err = b.ask(ctx, b.Sample().Text)
+	n, err = b.ask(ctx, b.Sample().Text())
 	if err != nil || n == nil {
 		return err
 	}
@@ -337,10 +341,6 @@ func (b *Builder) estimate(text string) int64 {
 	return words*b.wordTokens/b.wordCount + 8 // a nonce is a few tokens more than a word
 }
 
-func prompt(text string, n *int64, exact bool) Prompt {
-	return Prompt{Text: text, Tokens: n, Exact: exact}
-}
-
 // render writes the text of a shape. The order of the words depends on their
 // place only, so one more word changes nothing before it.
 func render(head string, s shape, task Task) string {
@@ -358,7 +358,12 @@ func render(head string, s shape, task Task) string {
 	for range s.filler {
 		sb.WriteString(" a")
 	}
-	sb.WriteString(task.request())
+	if request := task.request(); request != "" {
+		if s.words+s.filler > 0 {
+			sb.WriteString("\n\n")
+		}
+		sb.WriteString(request)
+	}
 	return sb.String()
 }
 

@@ -46,7 +46,7 @@ func TestBuildExact(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						actual := tok.count(p.Text) + template
+						actual := tok.count(p.Text()) + template
 						if p.Tokens == nil || p.Exact && *p.Tokens != actual {
 							t.Fatalf("%d %q: says %v tokens, is %d", tokens, nonce, p.Tokens, actual)
 						}
@@ -60,10 +60,10 @@ func TestBuildExact(t *testing.T) {
 						if nonce != "one" && tokens >= headOnly && counted > 200 {
 							t.Errorf("%d %q: %d bytes were counted for a length that was known", tokens, nonce, counted)
 						}
-						if !strings.HasPrefix(p.Text, "["+nonce+"]") {
-							t.Errorf("%q is not in front: %q", nonce, p.Text[:40])
+						if !strings.HasPrefix(p.Text(), "["+nonce+"]") {
+							t.Errorf("%q is not in front: %q", nonce, p.Text()[:40])
 						}
-						if got := strings.Contains(p.Text, "very long and detailed story"); got != (task == Decode) {
+						if got := strings.Contains(p.Text(), "very long and detailed story"); got != (task == Decode) {
 							t.Errorf("task %d: request present: %v", task, got)
 						}
 					}
@@ -83,7 +83,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.Text
+		return p.Text()
 	}
 	if first, again := build("x"), build("x"); first != again {
 		t.Error("the same nonce gave two texts")
@@ -114,8 +114,8 @@ func TestShortest(t *testing.T) {
 		if p.Tokens == nil || *p.Tokens > 60 {
 			t.Errorf("%d: %v tokens", tokens, *p.Tokens)
 		}
-		if !strings.Contains(p.Text, "go on without stopping") {
-			t.Errorf("%d: no request in %q", tokens, p.Text)
+		if !strings.Contains(p.Text(), "go on without stopping") {
+			t.Errorf("%d: no request in %q", tokens, p.Text())
 		}
 		if got := Off(tokens, *p.Tokens); got != (tokens > 0) {
 			t.Errorf("%d: off is %v", tokens, got)
@@ -134,12 +134,12 @@ func TestServerCannotCount(t *testing.T) {
 	}
 	// The server turns out to have two tokens for a word: the next one is right.
 	tokens := func(s string) int64 { return 2 * int64(len(strings.Fields(s))) }
-	b.Observe(p, tokens(p.Text))
+	b.Observe(p, tokens(p.Text()))
 	p, err = b.Build(t.Context(), 4000, Prefill, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := tokens(p.Text); n < 3900 || n > 4100 {
+	if n := tokens(p.Text()); n < 3900 || n > 4100 {
 		t.Errorf("after one observation: %d tokens for 4000", n)
 	}
 }
