@@ -306,6 +306,7 @@ func (b *builder) scaling() *Scaling {
 					if w := statusWords(b.cells[i]); w != "" {
 						p.Text += ", " + w
 					}
+					p.Text = b.say(p.Text)
 					last = fmt.Sprintf("%s: %s at %d", label, text, n)
 					lo, hi, numbers = min(lo, v.Lowest), max(hi, v.Highest), numbers+1
 				}
@@ -388,12 +389,15 @@ func (b *builder) table(cols columns) *Table {
 	}
 	for i := range b.trials {
 		c := &b.trials[i]
-		row := Row{Status: c.Status, Fields: []Number{
+		row := Row{Fields: []Number{
 			{Text: plain.Line(record.PhaseWords(c.Phase))},
 			{Text: c.ContextLabel, Exact: fmt.Sprint(c.ContextTokens)},
 			unit.Count(float64(c.Concurrency)),
 			{Text: plain.Line(c.Status.Words())},
 		}}
+		if slices.Contains(record.Statuses, c.Status) {
+			row.Status = c.Status
+		}
 		for _, col := range list {
 			row.Fields = append(row.Fields, col.of(c))
 		}

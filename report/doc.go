@@ -235,8 +235,8 @@ type Column struct {
 // Row of a table; one field a column.
 type Row struct {
 	Anchor string
-	Status record.Status
-	Fields []Number // of text columns only Text is set
+	Status record.Status // empty if it is none of the closed set
+	Fields []Number      // of text columns only Text is set
 }
 
 // Launch is one start of the engine.
