@@ -67,7 +67,6 @@ func (h *histogram) observe(v float64) {
 // exposition writes Prometheus text with the labels vLLM gives its metrics.
 type exposition struct {
 	b      []byte
-	model  string
 	labels string
 }
 
