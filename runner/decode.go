@@ -189,7 +189,7 @@ func (t *trial) untilReady(ctx context.Context, w *launched) bool {
 		select {
 		case <-tick.C:
 		case bad := <-w.failed:
-			t.broken(ctx, bad)
+			t.broken(ctx, bad.FailureKind)
 			return false
 		case <-ctx.Done():
 			return false
@@ -281,7 +281,7 @@ func (t *trial) window(ctx context.Context, w *launched) {
 			return
 		case bad := <-w.failed:
 			cut()
-			t.broken(ctx, bad)
+			t.broken(ctx, bad.FailureKind)
 			return
 		case <-ctx.Done():
 			cut()

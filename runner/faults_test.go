@@ -473,3 +473,118 @@ func TestExitBetweenSteps(t *testing.T) {
 		t.Errorf("statuses %v", got)
 	}
 }
+
+// Somebody else's requests are on the server: nothing is measured over them, and
+// what is measured before they came is not valid either.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	var others atomic.Bool
+	e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/metrics" && others.Load() {
+			fmt.Fprint(w, "vllm:num_requests_running 3\nvllm:num_requests_waiting 0\n")
+			return true
+		}
+		return false
+	})
+	p := thePlan(decode(1024, 1), decode(1024, 2))
+	p.Identity.Limits.IdleNs = int64(300 * time.Millisecond)
+	s := &sink{t: t, onTell: func(p runner.Progress) {
+		if p.Stage == "window" && p.Elapsed > 0 {
+			others.Store(true)
+		}
+	}}
+	if err := s.measure(t.Context(), e, p, runner.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if tr := &s.trials[0]; tr.Status != record.Failed || tr.FailureKind != record.FailTimeout || tr.IdleAfter == nil || *tr.IdleAfter {
+		t.Errorf("%s", describe(tr))
+	}
+	tr := &s.trials[1]
+	if tr.Status != record.NotReady || tr.IdleBefore == nil || *tr.IdleBefore || len(tr.Requests) != 0 || !strings.Contains(tr.Reason, "running 3") {
+		t.Errorf("%s", describe(tr))
+	}
+}
+
+// Metrics that go away in the middle take the gauges with them and nothing else.
+func TestMetricsLost(t *testing.T) {
+	t.Parallel()
+	var lost atomic.Bool
+	e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/metrics" && lost.Load() {
+			http.Error(w, "<html>502</html>", http.StatusBadGateway)
+			return true
+		}
+		return false
+	})
+	s := &sink{t: t, onTrial: func(record.Trial) error { lost.Store(true); return nil }}
+	if err := s.measure(t.Context(), e, thePlan(prefill(1024), prefill(2048), decode(1024, 2)), runner.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.trials {
+		tr := &s.trials[i]
+		if tr.Status != record.Valid && !busy(tr) {
+			t.Errorf("%s", describe(tr))
+		}
+		if i > 0 && (tr.IdleBefore != nil || len(tr.Warnings) == 0) {
+			t.Errorf("idle %v, %s", tr.IdleBefore, describe(tr))
+		}
+	}
+}
+
+// The engine falls silent near the end of a window that is shorter than the stall
+// limit.
+func TestHangsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	e := serve(t, profile(), simulator.Faults{HangAfterTokens: 500})
+	p := thePlan(decode(1024, 2), decode(1024, 1))
+	p.Identity.WindowNs = int64(3500 * time.Millisecond)
+	p.Identity.Limits.StallNs = int64(4 * time.Second)
+	p.Identity.Limits.IdleNs = int64(300 * time.Millisecond)
+	s := &sink{t: t}
+	err := s.measure(t.Context(), e, p, runner.Options{})
+	var ended *runner.EngineError
+	if !errors.As(err, &ended) || ended.Kind != record.FailStall || len(s.trials) != 2 || s.trials[0].FailureKind != record.FailStall {
+		t.Errorf("error %v, %s", err, describe(&s.trials[0]))
+	}
+}
+
+func TestCountingFails(t *testing.T) {
+	t.Parallel()
+	e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/tokenize" {
+			http.Error(w, `{"error":{"message":"tokenizer is broken"}}`, http.StatusInternalServerError)
+			return true
+		}
+		return false
+	})
+	s := &sink{t: t}
+	if err := s.measure(t.Context(), e, thePlan(prefill(1024), decode(1024, 1)), runner.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.trials {
+		if tr := &s.trials[i]; tr.Status != record.Failed || tr.FailureKind != record.FailHTTP || !strings.Contains(tr.Reason, "tokenizer is broken") {
+			t.Errorf("%s", describe(tr))
+		}
+	}
+}
+
+// A wish to end that comes in an early stage is heard there.
+func TestDrainEarly(t *testing.T) {
+	t.Parallel()
+	for _, stage := range []string{"idle", "scout", "readiness"} {
+		drain := make(chan struct{})
+		once := false
+		s := &sink{t: t, onTell: func(p runner.Progress) {
+			if p.Stage == stage && !once {
+				once = true
+				close(drain)
+			}
+		}}
+		if err := s.measure(t.Context(), serve(t, profile(), simulator.Faults{}), thePlan(decode(1024, 2)), runner.Options{Drain: drain}); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.trials) != 1 || s.trials[0].Status != record.Interrupted || s.trials[0].WindowStartNs != nil {
+			t.Errorf("%s: %d rows, %s", stage, len(s.trials), describe(&s.trials[0]))
+		}
+	}
+}

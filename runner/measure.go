@@ -42,6 +42,8 @@ type measurement struct {
 	// loaded are the decode prompts of a context: one if they are shared, else one
 	// for each stream used so far.
 	loaded map[int][]workload.Prompt
+	// unauthorized: the server stopped taking our key.
+	unauthorized bool
 }
 
 // Measure runs every step of the plan that is not done, in order. A trial that
@@ -96,7 +98,7 @@ func Measure(ctx context.Context, e *Engine, p *plan.Plan, opts Options, sink Si
 		if err := sink.Trial(t); err != nil {
 			return fmt.Errorf("keep trial %s: %w", s.ID, err)
 		}
-		if unauthorized(&t) {
+		if m.unauthorized {
 			return fmt.Errorf("trial %s: HTTP status 401: the server wants another API key", s.ID)
 		}
 	}
@@ -195,17 +197,6 @@ func (m *measurement) scrub(t *record.Trial) {
 }
 
 const redacted = "[redacted]"
-
-// unauthorized says whether the server stopped taking our key: then every further
-// step would fail the same way.
-func unauthorized(t *record.Trial) bool {
-	for i := range t.Requests {
-		if t.Requests[i].HTTPStatus == 401 {
-			return true
-		}
-	}
-	return false
-}
 
 func (m *measurement) progress(p Progress) {
 	m.sink.Progress(p)

@@ -252,6 +252,20 @@ func checkShape(t *testing.T, p *plan.Plan, tr *record.Trial) {
 	if tr.EndNs < *tr.WindowEndNs || *tr.ScoutEndNs > *tr.LaunchNs || *tr.ScoutStartNs > *tr.ScoutEndNs {
 		bad("clocks: %+v", tr)
 	}
+	// The simulated engine gives 200 tokens a second a stream, and says so.
+	var tokens int64
+	for _, r := range tr.Requests {
+		last := int64(0)
+		for _, c := range r.Chunks {
+			if r.Role == record.RoleMeasured && c.AtNs >= *tr.WindowStartNs && c.AtNs < *tr.WindowEndNs {
+				tokens += c.Tokens - last
+			}
+			last = c.Tokens
+		}
+	}
+	if want := int64(tr.Concurrency) * 120; (tokens*100 < want*90 || tokens*100 > want*105) && !busy(tr) {
+		bad("%d tokens in the window, want about %d", tokens, want)
+	}
 	seen := map[string]int{}
 	for _, s := range tr.Samples {
 		seen[s.Source+" "+s.Name]++

@@ -99,7 +99,7 @@ func (t *trial) prefill(ctx context.Context) {
 	}
 	select {
 	case r := <-failed:
-		t.broken(ctx, r)
+		t.broken(ctx, r.FailureKind)
 		return
 	default:
 	}

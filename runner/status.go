@@ -32,6 +32,8 @@ type facts struct {
 
 	engine  *EngineError // the engine ended or hung
 	drained bool         // a person asked to end early
+	// failed: the server did not count a prompt; why says how.
+	failed record.FailureKind
 	// limit says that the stage's own limit passed; why, what was seen then. Before
 	// the trial: the server was not idle.
 	limit time.Duration
@@ -54,7 +56,8 @@ type facts struct {
 //
 //  1. the engine ended or hung: failed (engine_exit, stall);
 //  2. a person ended it: interrupted;
-//  3. a request failed: failed, with the kind of the first;
+//  3. a request failed, or a prompt could not be counted: failed, with the kind of
+//     the first;
 //  4. the limit of a stage passed: over_capacity (no_output) if not one token came
 //     and the server either ran nothing or let requests wait; failed (timeout) for
 //     a scout; else not_ready;
@@ -76,6 +79,9 @@ func judge(t *record.Trial, f facts) (status record.Status, kind record.FailureK
 	}
 	if kind, reason, bad := failedRequests(t); bad {
 		return record.Failed, kind, reason
+	}
+	if f.failed != "" {
+		return record.Failed, f.failed, f.why
 	}
 	if f.limit > 0 {
 		return limitPassed(t, f)

@@ -1,10 +1,13 @@
 package runner
 
 import (
+	"math"
+	"runtime/metrics"
 	"strings"
 	"testing"
 	"time"
 
+	"speedmatrix/experiments/plan"
 	"speedmatrix/results/record"
 )
 
@@ -272,6 +275,64 @@ func TestSilence(t *testing.T) {
 	} {
 		if got := s.see(c.at, c.outputs); got != c.want {
 			t.Errorf("look %d: %v, want %v", i, got, c.want)
+		}
+	}
+}
+
+func TestCompleted(t *testing.T) {
+	launch := record.Launch{KVCapacityTokens: ptr(int64(1000)), KVCapacityPerEngine: []int64{600, 400}, KVCapacitySource: "label", MaxModelLen: ptr(int64(300))}
+	for _, c := range []struct {
+		name   string
+		plan   plan.Capacity
+		launch record.Launch
+		want   plan.Capacity
+	}{
+		{"nothing known", plan.Capacity{Rule: "worst_case"}, record.Launch{}, plan.Capacity{Rule: "worst_case"}},
+		{"the engine tells", plan.Capacity{}, launch, plan.Capacity{KVTokens: 1000, PerEngine: 400, Source: "label", MaxModelLen: 300}},
+		{"the plan decides", plan.Capacity{KVTokens: 77, Source: "option", MaxModelLen: 50}, launch, plan.Capacity{KVTokens: 77, Source: "option", MaxModelLen: 50}},
+	} {
+		if got := completed(c.plan, &c.launch); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestModelName(t *testing.T) {
+	for _, c := range []struct {
+		model  plan.Model
+		models []string
+		want   string
+	}{
+		{plan.Model{ID: "org/m", Served: []string{"bench", "m"}}, []string{"x"}, "bench"},
+		{plan.Model{ID: "org/m"}, []string{"x"}, "org/m"},
+		{plan.Model{}, []string{"x"}, "x"},
+		{plan.Model{}, []string{"x", "y"}, ""},
+	} {
+		if got := modelName(&plan.Identity{Model: c.model}, &record.Launch{Models: c.models}); got != c.want {
+			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
+	}
+}
+
+func TestSchedP99(t *testing.T) {
+	inf := math.Inf(1)
+	h := func(counts ...uint64) *metrics.Float64Histogram {
+		return &metrics.Float64Histogram{Counts: counts, Buckets: []float64{math.Inf(-1), 0.001, 0.01, inf}}
+	}
+	for _, c := range []struct {
+		name   string
+		now    *metrics.Float64Histogram
+		before []uint64
+		want   *int64
+	}{
+		{"nothing since", h(5, 5, 5), []uint64{5, 5, 5}, nil},
+		{"all fast", h(105, 5, 5), []uint64{5, 5, 5}, ptr(int64(time.Millisecond))},
+		{"two of a hundred", h(98, 2, 0), []uint64{0, 0, 0}, ptr(10 * int64(time.Millisecond))},
+		{"without an edge", h(0, 0, 9), []uint64{0, 0, 0}, ptr(10 * int64(time.Millisecond))},
+	} {
+		got := schedP99(c.now, c.before)
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }

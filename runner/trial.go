@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -127,6 +128,8 @@ func (t *trial) collect() {
 	for i, r := range t.requests {
 		t.rec.Requests[i] = *r
 		t.rec.Requests[i].Index = i
+		// Then every further step would fail the same way.
+		t.unauthorized = t.unauthorized || r.HTTPStatus == http.StatusUnauthorized
 	}
 }
 
@@ -150,7 +153,7 @@ func (t *trial) send(ctx context.Context, r *record.Request, body []byte, limit 
 		t.facts.why = t.gaugeWords()
 		t.suspect(ctx)
 	}
-	t.broken(ctx, r)
+	t.broken(ctx, r.FailureKind)
 	return false
 }
 
@@ -208,11 +211,11 @@ func (t *trial) suspect(ctx context.Context) {
 
 // broken follows a failed request. It waits for what fails at the same time, and
 // looks for a better explanation of a broken connection: the engine ended.
-func (t *trial) broken(ctx context.Context, r *record.Request) {
+func (t *trial) broken(ctx context.Context, kind record.FailureKind) {
 	if !short(ctx, failGrace) {
 		return
 	}
-	if r.FailureKind != record.FailConnect && r.FailureKind != record.FailTruncated && r.FailureKind != record.FailInBand {
+	if kind != record.FailConnect && kind != record.FailTruncated && kind != record.FailInBand {
 		return
 	}
 	if t.facts.engine != nil || ctx.Err() != nil {
@@ -324,22 +327,19 @@ func (t *trial) prompt(ctx context.Context, tokens int, task workload.Task, nonc
 	return p, err == nil
 }
 
-// cannotCount records that the server did not count a prompt although it can: as a
-// request that failed, since one did.
+// cannotCount says that the server did not count a prompt although it can.
 func (t *trial) cannotCount(ctx context.Context, err error) {
-	now := t.now()
-	r := t.begin(record.RoleScout, 0, 0, now)
-	r.EndNs = ptr(now)
-	r.Outcome, r.FailureKind, r.Message = record.OutcomeFailed, record.FailConnect, err.Error()
+	t.facts.failed, t.facts.why = record.FailConnect, err.Error()
 	var refused *openai.StatusError
 	switch {
 	case errors.As(err, &refused):
-		r.FailureKind, r.HTTPStatus, r.Message = record.FailHTTP, refused.Status, refused.Message
+		t.facts.failed = record.FailHTTP
+		t.unauthorized = t.unauthorized || refused.Status == http.StatusUnauthorized
 	case errors.Is(err, errLimit):
-		r.FailureKind = record.FailTimeout
+		t.facts.failed = record.FailTimeout
 		t.suspect(ctx)
 	}
-	t.broken(ctx, r)
+	t.broken(ctx, t.facts.failed)
 }
 
 // length records how long the prompt was: by the usage of a request that had it, by
