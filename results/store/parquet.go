@@ -117,19 +117,6 @@ func floats[R any](name, unit, def string, f func(*R) *float64) column[R] {
 	}
 }
 
-func floatsOrNull[R any](name, unit, def string, f func(*R) **float64) column[R] {
-	return column[R]{name: name, typ: arrow.PrimitiveTypes.Float64, unit: unit, nullable: true, since: 1, def: def,
-		put: func(b array.Builder, r *R) error {
-			if p := *f(r); p != nil {
-				return putFloat(name, b, *p)
-			}
-			b.AppendNull()
-			return nil
-		},
-		get: func(a arrow.Array, i int, r *R) { v := a.(*array.Float64).Value(i); *f(r) = &v },
-	}
-}
-
 func putText(b array.Builder, s string) {
 	// Readers refuse text that is no UTF-8, and then the whole file with it.
 	b.(*array.StringBuilder).Append(strings.ToValidUTF8(s, "\uFFFD"))
