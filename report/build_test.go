@@ -225,7 +225,7 @@ func TestMeasuredPage(t *testing.T) {
 func TestSimulatedIsSaidEverywhere(t *testing.T) {
 	p := build(t, pagetest.Simulated())
 	texts := map[string]string{
-		"mark": p.Marks[0].Text, "prefill": p.Prefill.Caption, "matrix": p.Decode.Caption, "list": p.Measurements.Caption,
+		"mark": p.Marks[0].Text, "prefill": p.Prefill.Caption, "bars": p.Prefill.Axis, "matrix": p.Decode.Caption, "list": p.Measurements.Caption,
 		"reference": p.Reference.Caption, "chart": p.Scaling.Title, "axis": p.Scaling.YAxis,
 	}
 	for _, h := range p.Headlines {

@@ -154,7 +154,7 @@ func statusWords(c group.Cell) string {
 }
 
 func (b *builder) prefill() *Prefill {
-	p := &Prefill{Caption: b.say("prompt tok/s by context length")}
+	p := &Prefill{Caption: b.say("prompt tok/s by context length"), Axis: b.say("prompt tok/s, higher is better")}
 	prompt := column{prefill: metric.PromptTokens, factor: 1, format: unit.Count}
 	rate := b.cols.total
 	rate.format = unit.BarRate

@@ -108,6 +108,7 @@ type Compared struct{ Label, Claimed, Found string }
 // Prefill is the prefill section.
 type Prefill struct {
 	Caption string
+	Axis    string // title of the chart's axis
 	Bars    []Bar
 }
 

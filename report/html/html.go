@@ -20,6 +20,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -41,8 +42,7 @@ func Render(w io.Writer, p *report.Page) error {
 	}
 	t, err := template.New("page.tmpl").Funcs(template.FuncMap{
 		"heat": heatClass, "steps": func() []int { return steps(16) }, "dict": dict, "words": words,
-		// What is longer than any word of ours gets a box that wraps it.
-		"long": func(s string) bool { return utf8.RuneCountInString(s) > 28 },
+		"long": long, "scrolls": scrolls,
 	}).ParseFS(assets, "page.tmpl")
 	if err != nil {
 		return fmt.Errorf("page template: %w", err)
@@ -145,6 +145,18 @@ func steps(n int) []int {
 	return out
 }
 
+// long reports whether a text is longer than any word of ours; it then gets a box
+// that wraps it.
+func long(s string) bool { return utf8.RuneCountInString(s) > 28 }
+
+// scrolls reports whether a list may be wider than a window, and so needs a
+// scroller of its own.
+func scrolls(t *report.Table) bool {
+	return t.Wide() || slices.ContainsFunc(t.Rows, func(r report.Row) bool {
+		return slices.ContainsFunc(r.Fields, func(f report.Number) bool { return long(f.Text) })
+	})
+}
+
 // dict passes several values to a template.
 func dict(pairs ...any) (map[string]any, error) {
 	m := make(map[string]any, len(pairs)/2)
@@ -187,7 +199,7 @@ func bars(p *report.Prefill) (template.HTML, error) {
 	c := chart.BarChart{
 		Texts: chart.Texts{ID: "chart-prefill", Title: "Prefill: " + p.Caption,
 			Desc: "One bar a context length; the same numbers are in the table beside it."},
-		Axis: "prompt tok/s, higher is better",
+		Axis: p.Axis,
 	}
 	for _, b := range p.Bars {
 		v, known := value(b.Rate)
