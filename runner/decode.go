@@ -201,7 +201,12 @@ func (t *trial) untilReady(ctx context.Context, w *launched) bool {
 			l.waiting, _ = reading.Get(record.SampleWaiting)
 			t.seen(reading)
 		}
-		if r.see(l) != wait {
+		switch r.see(l) {
+		case ready:
+			return true
+		case saturated:
+			t.warn("the window opened with %d of %d streams having had a first token: the server ran all it could for %v, and %v requests waited",
+				l.first, streams, r.hold, l.waiting)
 			return true
 		}
 		t.sample(w)

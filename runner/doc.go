@@ -9,6 +9,15 @@
 // is the description of the method, version [MethodVersion]; the constants are in
 // method.go. A change of any rule or number below raises the version.
 //
+// # Readiness of a launch
+//
+// A launch is ready when /v1/models lists the model under the name that is sent and
+// one short completion came back; /health is not asked, since it answers long before
+// the model is loaded and long after the engine is dead. The first look is at once,
+// the next ones after 20 ms, doubling up to 1 s, until Limits.StartNs (30 minutes if
+// not stated). A 401, another model name, a refused completion and the end of the
+// process are errors at once.
+//
 // # The flow of a trial
 //
 //  1. Idle: the server's gauges say that nothing runs and nothing waits, in two

@@ -17,6 +17,10 @@ import (
 // second cost nothing.
 const tickEvery = 5 * time.Millisecond
 
+// cpuAtLeast: kernels account CPU time in steps of up to 10 ms, so over less than
+// this its share is not known.
+const cpuAtLeast = 250 * time.Millisecond
+
 // health watches this process while it measures: a client that is late writes its
 // own lateness into every latency.
 type health struct {
@@ -76,7 +80,7 @@ func (h *health) stop(into *record.ClientHealth) {
 		into.LagP99Ns = ptr(h.late[rank99(len(h.late))])
 		into.LagMaxNs = ptr(h.late[len(h.late)-1])
 	}
-	if cpu, ok := cpuTime(); ok && h.cpuOK && wall > 0 {
+	if cpu, ok := cpuTime(); ok && h.cpuOK && wall >= cpuAtLeast {
 		into.CPURatio = ptr((cpu - h.cpu).Seconds() / wall.Seconds() / float64(runtime.GOMAXPROCS(0)))
 	}
 	if now := schedLatencies(); now != nil && len(now.Counts) == len(h.latency) {

@@ -204,7 +204,7 @@ func (m *measurement) progress(p Progress) {
 
 // count is the [workload.Counter] of this server.
 func (m *measurement) count(ctx context.Context, text string) (int64, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, scoutLimit(m.id.Limits, &m.rate, 0), errLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, firstToken, errLimit)
 	defer cancel()
 	n, err := m.client.TokenizeChat(ctx, m.model, openai.Message{Role: "user", Content: openai.Quote(text)})
 	var refused *openai.StatusError

@@ -41,8 +41,8 @@ type look struct {
 	atNs    int64
 	first   int   // streams that have had a first token since the launch
 	outputs int64 // output events so far
-	// reading is the stamp of the newest reading of the server's gauges, 0 if it
-	// tells nothing; waiting is what it said.
+	// reading is when the newest reading of the server's gauges was asked for, 0 if
+	// it tells nothing; waiting is what it said.
 	reading int64
 	waiting float64
 }
@@ -65,7 +65,7 @@ func (r *readiness) see(l look) verdict {
 		r.ready.on = false
 	case !r.ready.on:
 		r.ready.begin(l)
-	case fresh:
+	case fresh && l.reading >= r.ready.sinceNs: // asked for since then
 		r.ready.readings++
 	}
 	if r.ready.held(l, r.settle) && (l.reading == 0 || r.ready.readings > 0) {
@@ -78,7 +78,7 @@ func (r *readiness) see(l look) verdict {
 	case !r.full.on || l.first > r.firstAtFull:
 		r.full.begin(l)
 		r.firstAtFull = l.first
-	case fresh:
+	case fresh && l.reading >= r.full.sinceNs:
 		r.full.readings++
 	}
 	if r.full.held(l, r.hold) && r.full.readings > 1 {

@@ -55,7 +55,7 @@ func WaitReady(ctx context.Context, e *Engine, p *plan.Plan, opts Options) error
 	case errExited:
 		return m.exited()
 	case errLimit:
-		return fmt.Errorf("the engine at %s was not ready within %v (limits.start): %w", e.BaseURL, limit, err)
+		return fmt.Errorf("not ready within %v (limits.start): %w", limit, err)
 	default:
 		return cause // the caller's, or a person's
 	}
@@ -64,6 +64,7 @@ func WaitReady(ctx context.Context, e *Engine, p *plan.Plan, opts Options) error
 // listed waits until the server lists the model.
 func (m *measurement) listed(ctx context.Context) error {
 	var last error
+	begun := time.Now()
 	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
 		models, err := m.client.Models(ctx)
 		switch {
@@ -74,8 +75,11 @@ func (m *measurement) listed(ctx context.Context) error {
 		}
 		var refused *openai.StatusError
 		if errors.As(err, &refused) && (refused.Status == 401 || refused.Status == 403) {
-			return fmt.Errorf("%s%s: %d, API key: the server wants %s; give it by an environment variable or a file",
-				m.engine.BaseURL, refused.Path, refused.Status, another(m.engine.APIKey))
+			return fmt.Errorf("%s: %d, API key: the server wants %s; give it by an environment variable or a file",
+				refused.Path, refused.Status, another(m.engine.APIKey))
+		}
+		if within := m.engine.ConnectWithin; refused == nil && within > 0 && time.Since(begun) >= within {
+			return fmt.Errorf("nothing answered for %v: start the server, or check its address: %w", within, last)
 		}
 		if !short(ctx, pause) {
 			return last
@@ -100,8 +104,8 @@ func (m *measurement) choose(models []openai.Model) error {
 	name := modelName(m.id, l)
 	at := slices.IndexFunc(models, func(model openai.Model) bool { return model.ID == name })
 	if at < 0 {
-		return fmt.Errorf("%s serves no model %q but %s: name one of these in the experiment (model.id, or --served-model-name in its command)",
-			m.engine.BaseURL, name, quoted(l.Models))
+		return fmt.Errorf("/v1/models: no model %q is served, but %s: name one of these in the experiment (model.id, or --served-model-name in its command)",
+			name, quoted(l.Models))
 	}
 	l.MaxModelLen = models[at].MaxModelLen
 	return nil
@@ -132,11 +136,11 @@ func (m *measurement) answers(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return errors.New("its first completion has not come back")
 	case r.HTTPStatus == 401 || r.HTTPStatus == 403:
-		return fmt.Errorf("%s: %d, API key: the server wants %s for completions", m.engine.BaseURL, r.HTTPStatus, another(m.engine.APIKey))
+		return fmt.Errorf("%s: %d, API key: the server wants %s for completions", openai.ChatPath, r.HTTPStatus, another(m.engine.APIKey))
 	case r.FailureKind == record.FailHTTP:
-		return fmt.Errorf("%s: the first completion failed: HTTP status %d: %s", m.engine.BaseURL, r.HTTPStatus, r.Message)
+		return fmt.Errorf("%s: the first completion failed: HTTP status %d: %s", openai.ChatPath, r.HTTPStatus, r.Message)
 	default:
-		return fmt.Errorf("%s: the first completion failed (%s): %s", m.engine.BaseURL, r.FailureKind, r.Message)
+		return fmt.Errorf("%s: the first completion failed (%s): %s", openai.ChatPath, r.FailureKind, r.Message)
 	}
 }
 

@@ -134,3 +134,15 @@ func TestReadyCancelled(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// Where a server is said to be there, nobody waits half an hour for it.
+func TestNothingListens(t *testing.T) {
+	t.Parallel()
+	e := behind(t, profile(), simulator.Faults{}, func(http.ResponseWriter, *http.Request) bool { return false })
+	e.BaseURL = "http://127.0.0.1:1"
+	e.ConnectWithin = 100 * time.Millisecond
+	err := runner.WaitReady(t.Context(), e, thePlan(), runner.Options{})
+	if err == nil || !strings.Contains(err.Error(), "check its address") || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("error %v", err)
+	}
+}

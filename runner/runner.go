@@ -23,6 +23,9 @@ type Engine struct {
 	// LogCapacity, if not nil, gives the KV capacity stated by the start-up log, for
 	// engines whose metrics do not tell.
 	LogCapacity func() (tokens int64, ok bool)
+	// ConnectWithin is how long nothing may listen at BaseURL before [WaitReady] gives
+	// up: short where a server is said to be there already. 0: the start limit.
+	ConnectWithin time.Duration
 	// Simulated marks the embedded engine.
 	Simulated bool
 }
