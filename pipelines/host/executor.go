@@ -34,9 +34,6 @@ type Executor struct {
 
 const defaultGrace = 15 * time.Second
 
-// errDrained ends a start when a person asked to end early.
-var errDrained = errors.New("ended early, as asked")
-
 // Execute carries out job's plan on an engine of this machine.
 func (x Executor) Execute(ctx context.Context, pj pipelines.Job, sink runner.Sink) error {
 	dir, err := filepath.Abs(pj.BaseDir)
@@ -66,12 +63,12 @@ func (x Executor) Execute(ctx context.Context, pj pipelines.Job, sink runner.Sin
 	go func() {
 		select {
 		case <-j.Drain:
-			cancel(errDrained)
+			cancel(runner.ErrDrained)
 		case <-starting.Done():
 		}
 	}()
 	err = j.execute(ctx, starting)
-	if errors.Is(err, errDrained) {
+	if errors.Is(err, runner.ErrDrained) {
 		return nil
 	}
 	return err
@@ -239,12 +236,12 @@ func (j *job) notReady(starting context.Context, e *runner.Engine, p *process, l
 	if cause := context.Cause(starting); cause != nil {
 		return cause
 	}
-	var known *runner.EngineError
-	if !errors.As(err, &known) && isClosed(p.exited) {
-		return fmt.Errorf("before it was ready: %w", &runner.EngineError{Kind: record.FailEngineExit, Reason: e.ExitReason()})
+	var ended *runner.EngineError
+	if !errors.As(err, &ended) && isClosed(p.exited) {
+		err = &runner.EngineError{Kind: record.FailEngineExit, Reason: e.ExitReason()}
 	}
-	if known != nil {
-		return err
+	if errors.As(err, &ended) {
+		return fmt.Errorf("before it was ready: %w", err)
 	}
 	return fmt.Errorf("%w\nthe engine runs, its log is %s%s", err, logPath, quote(log.Tail(), 6))
 }

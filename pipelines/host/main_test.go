@@ -53,7 +53,7 @@ func self(t *testing.T) string {
 //	tmp             leaves a file in its folder for temporary files
 //	stubborn        ignores TERM
 //	session         leaves its group for a session of its own
-//	child=a,b       starts a child of habits a and b, and waits until it is up
+//	child=a,b       starts a child of habits a and b
 //	alive=FIFO      holds the FIFO open as long as it lives, and writes its pid
 //	exit=N          exits with status N, else it lives until a signal
 func fake(habits []string) int {
@@ -185,9 +185,15 @@ func awaitExit(t *testing.T, pid int) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20_000)
-	if err != nil || n == 0 {
-		t.Fatalf("process %d did not end: %v", pid, err)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20_000)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			t.Fatalf("process %d did not end: %v", pid, err)
+		}
+		return
 	}
 }
 
