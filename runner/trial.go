@@ -197,13 +197,18 @@ func (t *trial) suspect(ctx context.Context) {
 		return
 	}
 	limit := t.stallLimit()
+	var answer record.Request
 	var alive bool
 	t.await(func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
 		defer cancel()
-		_, alive = t.probe(ctx)
+		answer, alive = t.probe(ctx)
 	})
-	if !alive && ctx.Err() == nil {
+	switch {
+	case alive || ctx.Err() != nil:
+	case answer.FailureKind == record.FailConnect:
+		t.broken(ctx, answer.FailureKind)
+	default:
 		t.facts.engine = &EngineError{Kind: record.FailStall,
 			Reason: fmt.Sprintf("no token came, and a short request was not answered within %v (limits.stall): the engine hangs, though its port is open", limit)}
 	}
