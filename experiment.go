@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"speedmatrix/experiments/resolve"
+	"speedmatrix/experiments/servecmd"
+	"speedmatrix/experiments/spec"
+	"speedmatrix/runner"
+)
+
+// experimentFlags are the flags of every verb that reads an experiment.
+type experimentFlags struct {
+	sets       []string
+	attach     string
+	kvCapacity int64
+}
+
+// maxFile bounds every file that a person names.
+const maxFile = 64 << 20
+
+// loadExperiment reads and resolves an experiment. Its mistakes are wrong use.
+func loadExperiment(path string, f experimentFlags) (*spec.Experiment, *resolve.Resolved, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return resolveExperiment(path, filepath.Dir(path), data, f)
+}
+
+func resolveExperiment(path, dir string, data []byte, f experimentFlags) (*spec.Experiment, *resolve.Resolved, error) {
+	e, err := spec.Parse(path, data, spec.Options{Sets: f.sets, CheckCommand: commandMistakes})
+	if err != nil {
+		return nil, nil, usageError{err: err}
+	}
+	r, err := resolve.Resolve(e, resolve.Options{
+		MethodVersion: runner.MethodVersion,
+		KVCapacity:    f.kvCapacity,
+		Attach:        f.attach,
+		ReadFile:      func(name string) ([]byte, error) { return readFile(filepath.Join(dir, name)) },
+	})
+	if err != nil {
+		return nil, nil, usageError{err: err}
+	}
+	return e, r, nil
+}
+
+// commandMistakes tells spec what servecmd finds wrong with a serve command.
+func commandMistakes(text string, report func(line, column int, message string)) {
+	for _, e := range servecmd.Mistakes(text) {
+		report(e.Line, e.Column, e.Message)
+	}
+}
+
+// readFile reads a whole file of bounded size.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, usageError{err: fmt.Errorf("%s: no such file", path)}
+		}
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: larger than %d MiB", path, maxFile>>20)
+	}
+	return data, nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/experiments/resolve"
+	"speedmatrix/experiments/spec"
+	"speedmatrix/results/record"
+)
+
+// header is what is known of a run before it starts: what was asked, claimed and
+// planned.
+func header(e *spec.Experiment, r *resolve.Resolved, path string, now time.Time) record.Run {
+	id := &r.Plan.Identity
+	run := record.Run{
+		SchemaVersion: record.SchemaVersion,
+		Kind:          record.Measured,
+		Name:          e.Name,
+		Title:         cmp.Or(e.Title, e.Name),
+		Notes:         e.Notes,
+		Author:        e.Author,
+		StartedAt:     now.UTC(),
+		PlanDigest:    r.Plan.Digest,
+		MethodVersion: id.MethodVersion,
+		Unpinned:      r.Plan.Unpinned,
+		Overrides:     e.Overrides,
+		Tool:          toolVersion(),
+		Hardware:      record.Hardware(e.Hardware),
+		Engine: record.Engine{
+			Engine:       cmp.Or(e.Engine.Engine, "vllm"),
+			Version:      e.Engine.Version,
+			Quantization: cmp.Or(e.Engine.Quantization, e.Model.Quantization),
+			Backend:      e.Engine.Backend,
+			Repository:   e.Engine.Repository,
+			Build:        e.Engine.Build,
+			Commit:       e.Engine.Commit,
+		},
+		Load: record.Load{
+			Model:          id.Model.ID,
+			Revision:       id.Model.Revision,
+			BenchmarkTool:  "speedmatrix " + toolVersion().Version,
+			DecodeTest:     "Fixed duration",
+			PrefillMode:    "Cold, one request at a time",
+			TimePerMeasure: seconds(id.Window()),
+			MaxOutput:      grouped(int64(id.MaxOutput)) + " tokens",
+		},
+		Command:       record.Command{Text: r.Plan.Text.Command, Argv: id.Engine.Argv, Comments: r.Plan.Text.Comments},
+		Found:         found(),
+		Plan:          planFields(id, r.Plan.Digest),
+		Attach:        r.Source.Attach,
+		ExperimentDir: filepath.Dir(path),
+	}
+	if len(id.Model.Served) > 0 {
+		run.Load.ServedModel = id.Model.Served[0]
+	}
+	again := "speedmatrix run " + path
+	for _, s := range e.Overrides {
+		again += " --set '" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	run.Again = again
+	return run
+}
+
+// planFields are the plan and the method, for the page.
+func planFields(id *plan.Identity, digest string) []record.Field {
+	sampling := []string{}
+	if t := id.Sampling.Temperature; t != nil {
+		sampling = append(sampling, fmt.Sprintf("temperature %g", *t))
+	}
+	if p := id.Sampling.TopP; p != nil {
+		sampling = append(sampling, fmt.Sprintf("top_p %g", *p))
+	}
+	if s := id.Sampling.Seed; s != nil {
+		sampling = append(sampling, fmt.Sprintf("seed %d", *s))
+	}
+	if len(sampling) == 0 {
+		sampling = append(sampling, "the server's defaults")
+	}
+	if id.Sampling.IgnoreEOS {
+		sampling = append(sampling, "ignore_eos")
+	}
+	capacity := "asked from the engine"
+	if id.Capacity.KVTokens > 0 {
+		capacity = fmt.Sprintf("%s tokens, given by the %s", grouped(id.Capacity.KVTokens), id.Capacity.Source)
+	}
+	rule := "(context + max output) × requests must fit the KV cache"
+	if id.Capacity.Rule == "try" {
+		rule = "every cell is tried"
+	}
+	prompts := "one prompt per context, shared by all requests of a cell"
+	if id.Prompts == "distinct" {
+		prompts = "a prompt of its own for every stream"
+	}
+	loop := "exact repetition ends a trial"
+	if !id.LoopGuard {
+		loop = "off"
+	}
+	ready := func(ns int64) string {
+		if ns == 0 {
+			return "derived from the prefill rate"
+		}
+		return time.Duration(ns).String()
+	}
+	return []record.Field{
+		{Label: "Plan", Value: digest},
+		{Label: "Method version", Value: id.MethodVersion},
+		{Label: "Engine source", Value: id.Engine.Source},
+		{Label: "Steps", Value: fmt.Sprint(len(id.Steps))},
+		{Label: "Prompts", Value: prompts + "; exact length by the server's own count"},
+		{Label: "Sampling", Value: strings.Join(sampling, ", ")},
+		{Label: "Window", Value: seconds(id.Window()) + ", opened when all requests stream and that held for " + seconds(time.Duration(id.SettleNs))},
+		{Label: "Capacity rule", Value: rule},
+		{Label: "KV capacity", Value: capacity},
+		{Label: "Repetition guard", Value: loop},
+		{Label: "Start limit", Value: time.Duration(id.Limits.StartNs).String()},
+		{Label: "Scout limit", Value: ready(id.Limits.ScoutNs)},
+		{Label: "Readiness limit", Value: ready(id.Limits.ReadyNs)},
+		{Label: "Stall limit", Value: time.Duration(id.Limits.StallNs).String()},
+	}
+}
+
+// seconds writes a duration as the pages do: "30 s", "2.5 s".
+func seconds(d time.Duration) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", d.Seconds()), "0"), ".") + " s"
+}
+
+// grouped writes an integer with thousands commas.
+func grouped(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,146 @@
+// Speedmatrix makes LLM-serving benchmarks reproducible: it turns an experiment
+// (a pinned vLLM, its serve command, a context × concurrency matrix) into a run
+// (measured cells in Parquet) and a page.
+//
+// Package main joins the packages; each verb has a file of its own. It is the only
+// place that touches the process: arguments, environment, standard streams,
+// signals, exit status.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// process is what the operating system gives us, so that tests can give it too.
+type process struct {
+	args           []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	terminal       bool // stderr is one
+	getenv         func(string) string
+	environ        func() []string
+	self           string // path of this program
+	signals        <-chan os.Signal
+}
+
+func main() {
+	os.Exit(realMain())
+}
+
+func realMain() int {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return run(context.Background(), process{
+		args:     os.Args[1:],
+		stdin:    os.Stdin,
+		stdout:   os.Stdout,
+		stderr:   os.Stderr,
+		terminal: term.IsTerminal(int(os.Stderr.Fd())) && os.Getenv("TERM") != "dumb",
+		getenv:   os.Getenv,
+		environ:  os.Environ,
+		self:     self,
+		signals:  signals,
+	})
+}
+
+// run is the program: it returns the exit status.
+func run(ctx context.Context, p process) int {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	drain := make(chan struct{})
+	stopped := make(chan struct{})
+	defer close(stopped)
+	// The first signal ends sending and keeps what was measured; the second ends
+	// everything at once.
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case s := <-p.signals:
+				if n == 0 {
+					fmt.Fprintf(p.stderr, "\n%v: ending the current cell and storing what was measured; once more to stop at once\n", s)
+					close(drain)
+				} else {
+					cancel(errInterrupted)
+				}
+			case <-stopped:
+				return
+			}
+		}
+	}()
+
+	root := rootCmd(p, drain)
+	root.SetArgs(p.args)
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	err := root.ExecuteContext(ctx)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errInterrupted) && !errors.Is(err, errInterrupted) {
+		err = fmt.Errorf("%w: %w", errInterrupted, err)
+	}
+	if err != nil && !quiet(err) {
+		fmt.Fprintf(p.stderr, "speedmatrix: %s\n", printable(err.Error()))
+	}
+	return exitCode(err)
+}
+
+func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "speedmatrix",
+		Short:         "Reproducible LLM-serving benchmarks: experiment → run → page",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       toolVersion().Version,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{err, c.CommandPath()} })
+	root.AddCommand(
+		runCmd(p, drain),
+		planCmd(p),
+		importCmd(p),
+		reportCmd(p),
+		simulateCmd(p, drain),
+		doctorCmd(p),
+		superviseCmd(p),
+	)
+	root.SetHelpTemplate(root.HelpTemplate() + exitStatusHelp)
+	for _, c := range root.Commands() {
+		args := c.Args
+		c.Args = func(c *cobra.Command, a []string) error {
+			if args == nil {
+				return nil
+			}
+			if err := args(c, a); err != nil {
+				return usageError{err, c.CommandPath()}
+			}
+			return nil
+		}
+	}
+	return root
+}
+
+// printable removes control characters, so that text from servers and files
+// cannot steer the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/experiments/resolve"
+	"speedmatrix/pipelines/attach"
+	"speedmatrix/pipelines/vllm"
+)
+
+func planCmd(p process) *cobra.Command {
+	var f experimentFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "plan EXPERIMENT",
+		Short: "Print every cell, what cannot fit, what is unpinned and the time needed",
+		Long: `Plan resolves an experiment without starting anything. Cells that would exceed
+the KV cache are predicted where its capacity is known: from --kv-capacity, from
+the experiment, or from the metrics of the server that is measured with --attach
+or source attach.`,
+		Example: `  speedmatrix plan experiments/quickstart.yaml
+  speedmatrix plan experiments/qwen3.5-4b-fp8-rtx-3060.yaml --json
+  speedmatrix plan experiments/quickstart.yaml --kv-capacity 20000`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			_, r, err := loadExperiment(args[0], f)
+			if err != nil {
+				return err
+			}
+			capacity := r.Plan.Identity.Capacity
+			if capacity.KVTokens == 0 && r.Source.Attach != "" {
+				if capacity, err = askCapacity(c.Context(), r.Source.Attach, capacity); err != nil {
+					fmt.Fprintf(p.stderr, "KV capacity unknown: %s\n", printable(err.Error()))
+				}
+			}
+			if asJSON {
+				return planJSON(p.stdout, r, capacity)
+			}
+			return planText(p.stdout, r, capacity)
+		},
+	}
+	addExperimentFlags(c, &f)
+	c.Flags().BoolVar(&asJSON, "json", false, "print the plan and its predictions as JSON")
+	return c
+}
+
+// askCapacity reads the KV capacity from a running server's metrics.
+func askCapacity(ctx context.Context, url string, c plan.Capacity) (plan.Capacity, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("no answer within 10 s"))
+	defer cancel()
+	url, err := attach.BaseURL(url)
+	if err != nil {
+		return c, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		return c, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return c, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return c, err
+	}
+	m := vllm.Parse(body, nil)
+	if m.KVCapacityTokens == nil {
+		return c, fmt.Errorf("%s/metrics does not tell it", url)
+	}
+	c.KVTokens, c.Source = *m.KVCapacityTokens, "metrics"
+	if len(m.KVCapacityPerEngine) > 1 {
+		c.PerEngine = m.KVCapacityPerEngine[0]
+	}
+	return c, nil
+}
+
+type plannedStep struct {
+	plan.Step
+	Status string `json:"status"` // run, over_capacity or skipped
+	Reason string `json:"reason,omitempty"`
+	Why    string `json:"why,omitempty"`
+}
+
+func predict(id *plan.Identity, c plan.Capacity) []plannedStep {
+	out := make([]plannedStep, 0, len(id.Steps))
+	for _, s := range id.Steps {
+		ps := plannedStep{Step: s, Status: "run"}
+		switch v := id.Predict(c, s); {
+		case s.Skip != "":
+			ps.Status, ps.Reason = "skipped", s.Skip
+		case !v.Fits:
+			ps.Status, ps.Reason, ps.Why = v.Status, v.Reason, v.Why
+		}
+		out = append(out, ps)
+	}
+	return out
+}
+
+func planJSON(w io.Writer, r *resolve.Resolved, c plan.Capacity) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		*plan.Plan
+		Capacity          plan.Capacity `json:"capacity"`
+		Predicted         []plannedStep `json:"predicted"`
+		AtLeastSeconds    float64       `json:"at_least_seconds"`
+		EstimateLeavesOut string        `json:"estimate_leaves_out"`
+	}{r.Plan, c, predict(&r.Plan.Identity, c), resolve.Estimate(&r.Plan.Identity, c).Seconds(), estimateLeavesOut})
+}
+
+const estimateLeavesOut = "starting the engine and reading the prompts"
+
+func planText(w io.Writer, r *resolve.Resolved, c plan.Capacity) error {
+	id := &r.Plan.Identity
+	fmt.Fprintf(w, "%s\n%s\n\n", oneLine(r.Plan.Text.Title, 200), r.Plan.Digest)
+	steps := predict(id, c)
+	run := 0
+	for _, s := range steps {
+		word := "run"
+		switch s.Status {
+		case "run":
+			run++
+		case "over_capacity":
+			word = "over capacity: " + s.Why
+		default:
+			word = "skipped: " + s.Reason
+			if s.Why != "" {
+				word = "skipped: " + s.Why
+			}
+		}
+		fmt.Fprintf(w, "  %-26s %s\n", printable(s.ID), printable(word))
+	}
+	fmt.Fprintf(w, "\n%d cells, %d to run, at least %s without %s\n", len(steps), run, resolve.Estimate(id, c).Round(time.Second), estimateLeavesOut)
+	if c.KVTokens > 0 {
+		fmt.Fprintf(w, "KV capacity %s tokens (%s)\n", grouped(c.KVTokens), c.Source)
+	} else {
+		fmt.Fprintln(w, "KV capacity unknown until the engine tells it: nothing is predicted to be over capacity (--kv-capacity gives it)")
+	}
+	if len(r.Plan.Unpinned) == 0 {
+		fmt.Fprintln(w, "everything is pinned")
+	}
+	for _, u := range r.Plan.Unpinned {
+		fmt.Fprintf(w, "unpinned: %s\n", printable(u))
+	}
+	return nil
+}

@@ -1,0 +1,496 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/experiments/resolve"
+	"speedmatrix/experiments/spec"
+	"speedmatrix/pipelines"
+	"speedmatrix/results/metric"
+	"speedmatrix/results/record"
+	"speedmatrix/results/store"
+	"speedmatrix/runner"
+)
+
+type runOptions struct {
+	experimentFlags
+	experiment string
+	results    string
+	resume     string
+	keyEnv     string
+	keyFile    string
+	json       bool
+	plain      bool
+}
+
+func runCmd(p process, drain <-chan struct{}) *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "run EXPERIMENT | run --resume RUN.partial",
+		Short: "Measure an experiment and render its page",
+		Long: `Run resolves the experiment to a plan, starts or finds the engine, measures
+every cell, stores the run and renders its page, whose path it prints.
+
+The first Ctrl-C ends the current cell, stores and renders what was measured; the
+second stops at once. Either way --resume goes on where it ended.`,
+		Example: `  speedmatrix run experiments/quickstart.yaml
+  speedmatrix run experiments/vllm-cpu-tiny.yaml --set matrix.duration=10s
+  speedmatrix run experiments/quickstart.yaml --attach http://127.0.0.1:8000 --api-key-env VLLM_API_KEY
+  speedmatrix run --resume results/20261130T201947Z-quickstart-1a2b3c.partial`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if (len(args) == 1) == (o.resume != "") {
+				return usageError{errors.New("give an EXPERIMENT, or --resume with a run that was interrupted"), c.CommandPath()}
+			}
+			if o.resume == "" {
+				o.experiment = args[0]
+			}
+			return runVerb(c.Context(), p, drain, o)
+		},
+	}
+	f := c.Flags()
+	addExperimentFlags(c, &o.experimentFlags)
+	f.StringVar(&o.results, "results", "results", "folder in which the run is stored")
+	f.StringVar(&o.resume, "resume", "", "go on with an interrupted run: its folder")
+	f.StringVar(&o.keyEnv, "api-key-env", "", "name of the environment variable that holds the server's API key")
+	f.StringVar(&o.keyFile, "api-key-file", "", "file that holds the server's API key")
+	f.BoolVar(&o.json, "json", false, "print one JSON object per event on standard output")
+	f.BoolVar(&o.plain, "plain", false, "plain lines even on a terminal")
+	return c
+}
+
+func addExperimentFlags(c *cobra.Command, f *experimentFlags) {
+	c.Flags().StringArrayVar(&f.sets, "set", nil, "change a value of the experiment, such as matrix.duration=5s (recorded; may be repeated)")
+	c.Flags().StringVar(&f.attach, "attach", "", "measure the server at this URL instead of the experiment's source")
+	c.Flags().Int64Var(&f.kvCapacity, "kv-capacity", 0, "tokens that the KV cache holds, instead of asking the engine")
+}
+
+// runVerb is one run, new or resumed.
+func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions) error {
+	key, err := apiKey(p, o)
+	if err != nil {
+		return err
+	}
+	s, err := openSession(p, o, key)
+	if err != nil {
+		return err
+	}
+	defer s.partial.Close()
+	for _, w := range s.partial.Warnings() {
+		fmt.Fprintln(p.stderr, printable(w))
+	}
+
+	v := newView(p, o, s.resolved.Plan)
+	sink := &recorder{partial: s.partial, view: v, plan: s.resolved.Plan, scrub: s.secrets}
+	for t, err := range s.partial.Trials() {
+		if err != nil {
+			return err
+		}
+		sink.keep(&t)
+	}
+	execErr := s.executor.Execute(ctx, s.job(p, key, drain), sink)
+	v.end()
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w\nwhat was measured is in %s; go on with: speedmatrix run --resume %s", cause, s.partial.Dir(), s.partial.Dir())
+	}
+	drained := isClosed(drain)
+	var engine *runner.EngineError
+	switch {
+	case execErr == nil:
+	case drained: // whatever was going on was ended on purpose
+	case errors.As(execErr, &engine):
+		if err := sink.engineEnded(engine, s.job(p, key, drain).Launch); err != nil {
+			return err
+		}
+	default:
+		// Nothing further can be measured, and the engine is not to blame: bad key,
+		// port taken, disk full. What there is stays resumable.
+		if sink.measured == 0 && s.fresh {
+			return errors.Join(execErr, s.partial.Abandon())
+		}
+		return fmt.Errorf("%w\nwhat was measured is in %s; go on with: speedmatrix run --resume %s", execErr, s.partial.Dir(), s.partial.Dir())
+	}
+	if drained {
+		if sink.measured == 0 && s.fresh {
+			return errors.Join(errInterrupted, s.partial.Abandon())
+		}
+		if err := sink.skipRest("interrupted"); err != nil {
+			return err
+		}
+	}
+	path, err := s.finish(sink, drained)
+	if err != nil {
+		return err
+	}
+	if err := v.result(path, sink.counts()); err != nil {
+		return err
+	}
+	if engine != nil {
+		fmt.Fprintf(p.stderr, "speedmatrix: %s\n", printable(engine.Error()))
+	}
+	switch {
+	case drained:
+		return errInterrupted
+	case engine != nil, sink.failed > 0:
+		return errCellsFailed
+	}
+	return nil
+}
+
+// session is a run that is being made.
+type session struct {
+	partial    *store.Partial
+	experiment *spec.Experiment
+	resolved   *resolve.Resolved
+	executor   pipelines.Executor
+	secrets    []string
+	baseDir    string
+	launch     int
+	fresh      bool // nothing of an earlier launch
+}
+
+// openSession makes a new run folder, or opens one that was interrupted.
+func openSession(p process, o runOptions, key string) (*session, error) {
+	s := &session{launch: 1, fresh: true}
+	if o.resume != "" {
+		return s, s.resume(p, o, key)
+	}
+	var err error
+	s.experiment, s.resolved, err = loadExperiment(o.experiment, o.experimentFlags)
+	if err != nil {
+		return nil, err
+	}
+	s.baseDir = filepath.Dir(o.experiment)
+	if err := s.prepare(p, key); err != nil {
+		return nil, err
+	}
+	var random [3]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, err
+	}
+	r := header(s.experiment, s.resolved, o.experiment, time.Now())
+	r.ID = store.NewRunID(r.StartedAt, r.Name, random)
+	planJSON, err := s.resolved.Plan.JSON()
+	if err != nil {
+		return nil, err
+	}
+	s.partial, err = store.Create(o.results, r, planJSON, scrub(s.experiment.Raw, s.secrets))
+	return s, err
+}
+
+// resume opens a run that was interrupted. An unfinished one goes on in its own
+// folder; a finished one (drained and rendered) is never modified, so its trials
+// are taken over into a new run.
+func (s *session) resume(p process, o runOptions, key string) error {
+	dir := filepath.Clean(o.resume)
+	if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil && filepath.Ext(dir) != ".partial" {
+		return s.takeOver(p, dir, o, key)
+	}
+	var err error
+	if s.partial, err = store.Resume(dir); err != nil {
+		return err
+	}
+	if err := s.reload(p, s.partial.Run(), s.partial.PlanJSON(), s.partial.ExperimentYAML(), dir, o, key); err != nil {
+		return errors.Join(err, s.partial.Close())
+	}
+	r := s.partial.Run()
+	s.launch, s.fresh = len(r.Launches)+1, false
+	return nil
+}
+
+// reload gets the experiment and plan of a stored run back. The plan is the stored
+// one, word for word; the experiment is read for what a plan may not hold.
+func (s *session) reload(p process, r record.Run, planJSON, experimentYAML []byte, dir string, o runOptions, key string) error {
+	stored, err := plan.Parse(planJSON)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	s.baseDir = cmp.Or(r.ExperimentDir, ".")
+	f := o.experimentFlags
+	f.sets = r.Overrides
+	f.attach = cmp.Or(f.attach, r.Attach)
+	if stored.Identity.Capacity.Source == "option" {
+		f.kvCapacity = stored.Identity.Capacity.KVTokens
+	}
+	s.experiment, s.resolved, err = resolveExperiment(filepath.Join(dir, "experiment.yaml"), s.baseDir, experimentYAML, f)
+	if err != nil {
+		return err
+	}
+	if got := s.resolved.Plan.Digest; got != stored.Digest {
+		return fmt.Errorf("%s: the experiment now gives another plan (%s) than the stored one (%s): a file it names, or this program, changed since; start a new run", dir, got, stored.Digest)
+	}
+	s.resolved.Plan = stored
+	return s.prepare(p, key)
+}
+
+// takeOver makes a new run that begins with the finished trials of a stored one.
+func (s *session) takeOver(p process, dir string, o runOptions, key string) error {
+	old, err := store.Open(dir)
+	if err != nil {
+		return err
+	}
+	r := old.Record()
+	if !r.Interrupted {
+		return usageError{err: fmt.Errorf("%s: this run is complete: there is nothing to go on with", dir)}
+	}
+	if err := s.reload(p, r, old.PlanJSON(), old.ExperimentYAML(), dir, o, key); err != nil {
+		return err
+	}
+	var random [3]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return err
+	}
+	r.ResumedFrom, r.ID = r.ID, store.NewRunID(time.Now(), r.Name, random)
+	r.Interrupted, r.FinishedAt, r.Files, r.Findings = false, nil, nil, nil
+	if s.partial, err = store.Create(filepath.Dir(dir), r, old.PlanJSON(), old.ExperimentYAML()); err != nil {
+		return err
+	}
+	s.launch, s.fresh = len(r.Launches)+1, false
+	for t, err := range old.Trials() {
+		if err != nil {
+			return errors.Join(err, s.partial.Close())
+		}
+		if t.Status == record.Interrupted || (t.Status == record.Skipped && t.Reason == "interrupted") {
+			continue
+		}
+		if err := s.partial.PutTrial(t); err != nil {
+			return errors.Join(err, s.partial.Close())
+		}
+	}
+	return nil
+}
+
+func (s *session) prepare(p process, key string) error {
+	var err error
+	if s.executor, err = executor(s.resolved.Source.Kind(), p); err != nil {
+		return err
+	}
+	if c := s.resolved.Command; c != nil {
+		s.secrets = append(s.secrets, c.Secrets...)
+	}
+	if key != "" {
+		s.secrets = append(s.secrets, key)
+	}
+	return nil
+}
+
+func (s *session) job(p process, key string, drain <-chan struct{}) pipelines.Job {
+	j := pipelines.Job{
+		Plan:      s.resolved.Plan,
+		RunID:     s.partial.Run().ID,
+		Launch:    s.launch,
+		Done:      s.partial.Done,
+		LogsDir:   s.partial.LogsDir(),
+		CacheDir:  cacheDir(p),
+		BaseDir:   s.baseDir,
+		AttachURL: s.resolved.Source.Attach,
+		APIKey:    key,
+		Profile:   s.resolved.Profile,
+		Secrets:   s.secrets,
+		Drain:     drain,
+	}
+	if c := s.resolved.Command; c != nil {
+		j.Argv = resolve.Bind(c.Argv)
+		j.Env = map[string]string{}
+		for _, v := range c.Env {
+			j.Env[v.Name] = v.Value
+		}
+	}
+	if w := s.resolved.Source.Wheel; w != nil {
+		j.Wheel = &pipelines.Wheel{Lock: s.resolved.Lock, Python: w.Python}
+		if w.Model != "" {
+			j.Wheel.ModelScript = filepath.Join(s.baseDir, w.Model)
+		}
+	}
+	return j
+}
+
+func (s *session) finish(sink *recorder, drained bool) (string, error) {
+	r := s.partial.Run()
+	now := time.Now().UTC()
+	r.FinishedAt, r.Interrupted = &now, drained
+	if r.Kind == record.Measured && sink.simulated {
+		r.Kind = record.Simulated
+	}
+	return s.partial.Finish(r, renderStored)
+}
+
+// recorder is the runner's sink: each trial is durable before it is shown.
+type recorder struct {
+	partial   *store.Partial
+	view      view
+	plan      *plan.Plan
+	scrub     []string
+	simulated bool
+
+	measured, failed int
+	statuses         map[record.Status]int
+	rows             map[string]bool // steps that have a row, by StepID
+}
+
+func (r *recorder) Launched(l record.Launch) error {
+	r.simulated = r.simulated || l.Executor == "simulator"
+	if err := r.partial.PutLaunch(l); err != nil {
+		return err
+	}
+	r.view.launched(l)
+	return nil
+}
+
+func (r *recorder) Trial(t record.Trial) error {
+	if err := r.partial.PutTrial(t); err != nil {
+		return err
+	}
+	r.keep(&t)
+	return nil
+}
+
+func (r *recorder) keep(t *record.Trial) {
+	if r.statuses == nil {
+		r.statuses, r.rows = map[record.Status]int{}, map[string]bool{}
+	}
+	r.rows[t.StepID] = true
+	r.statuses[t.Status]++
+	if len(t.Requests) > 0 {
+		r.measured++
+	}
+	if t.Status == record.Failed {
+		r.failed++
+	}
+	r.view.trial(metric.Cell(t, 0))
+}
+
+func (r *recorder) Progress(p runner.Progress) { r.view.progress(p) }
+
+// counts says how many trials ended how, in the order of the statuses.
+func (r *recorder) counts() string {
+	var parts []string
+	for _, s := range record.Statuses {
+		if n := r.statuses[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// engineEnded makes the rows that are missing because the engine ended: if no
+// trial has the failure yet (it ended before it was ready, or between cells), the
+// next step has it.
+func (r *recorder) engineEnded(e *runner.EngineError, launch int) error {
+	seen := false
+	for t, err := range r.partial.Trials() {
+		if err != nil {
+			return err
+		}
+		seen = seen || (t.Launch == launch && t.Status == record.Failed && t.FailureKind == e.Kind)
+	}
+	for _, step := range r.plan.Identity.Steps {
+		if r.rows[step.ID] {
+			continue
+		}
+		t := leftOut(step, "the engine ended")
+		if !seen {
+			seen = true
+			t.Status, t.FailureKind, t.Reason, t.Launch = record.Failed, e.Kind, e.Reason, launch
+		}
+		if err := r.Trial(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recorder) skipRest(reason string) error {
+	for _, step := range r.plan.Identity.Steps {
+		if r.rows[step.ID] {
+			continue
+		}
+		if err := r.Trial(leftOut(step, reason)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func leftOut(s plan.Step, reason string) record.Trial {
+	return record.Trial{
+		StepID:    s.ID,
+		Point:     record.Point{Phase: s.Phase, ContextTokens: s.ContextTokens, ContextLabel: s.ContextLabel, Concurrency: s.Concurrency},
+		Repeat:    s.Repeat,
+		Status:    record.Skipped,
+		Reason:    reason,
+		StartedAt: time.Now().UTC(),
+	}
+}
+
+// apiKey reads the key from where it may stand; never from the command line.
+func apiKey(p process, o runOptions) (string, error) {
+	switch {
+	case o.keyEnv != "" && o.keyFile != "":
+		return "", usageError{err: errors.New("--api-key-env and --api-key-file: give one of them")}
+	case o.keyEnv != "":
+		key := p.getenv(o.keyEnv)
+		if key == "" {
+			return "", usageError{err: fmt.Errorf("--api-key-env: the environment variable %s is not set or empty (give the variable's name, not the key)", clip(o.keyEnv, 4))}
+		}
+		return key, nil
+	case o.keyFile != "":
+		b, err := readFile(o.keyFile)
+		if err != nil {
+			return "", fmt.Errorf("--api-key-file: %w", err)
+		}
+		key := strings.TrimSpace(string(b))
+		if key == "" || strings.ContainsAny(key, "\r\n") {
+			return "", usageError{err: fmt.Errorf("--api-key-file: %s: the file must hold the key on one line", o.keyFile)}
+		}
+		return key, nil
+	}
+	return "", nil
+}
+
+// clip shows the start of a word that may be a secret given by mistake.
+func clip(s string, n int) string {
+	if len(s) <= 40 && strings.ToUpper(s) == s {
+		return s
+	}
+	return s[:min(n, len(s))] + "…"
+}
+
+// scrub replaces literal secrets.
+func scrub(b []byte, secrets []string) []byte {
+	s := string(b)
+	for _, secret := range secrets {
+		if secret != "" {
+			s = strings.ReplaceAll(s, secret, "<redacted>")
+		}
+	}
+	return []byte(s)
+}
+
+func cacheDir(p process) string {
+	base := p.getenv("XDG_CACHE_HOME")
+	if base == "" {
+		base = filepath.Join(p.getenv("HOME"), ".cache")
+	}
+	return filepath.Join(base, "speedmatrix")
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

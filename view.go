@@ -1,0 +1,415 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/results/record"
+	"speedmatrix/runner"
+)
+
+// view shows a run to whoever waits for it. Its methods are called one at a time.
+type view interface {
+	launched(record.Launch)
+	trial(record.Cell)
+	progress(runner.Progress)
+	// end is called once, when nothing more is measured.
+	end()
+	// result prints where the page is, on standard output.
+	result(path, counts string) error
+}
+
+func newView(p process, o runOptions, pl *plan.Plan) view {
+	left := newRemaining(pl)
+	switch {
+	case o.json:
+		return &jsonView{enc: json.NewEncoder(p.stdout)}
+	case p.terminal && !o.plain:
+		return newLiveView(p, pl, left)
+	default:
+		return &plainView{out: p.stderr, result_: p.stdout, left: left}
+	}
+}
+
+// remaining estimates the time left: what finished cells of the same phase took on
+// average, or what the plan asks for where none has finished.
+type remaining struct {
+	plan  *plan.Plan
+	left  map[string]plan.Step
+	total int
+	took  map[string]time.Duration
+	n     map[string]int
+	since time.Time
+}
+
+func newRemaining(p *plan.Plan) *remaining {
+	r := &remaining{plan: p, left: map[string]plan.Step{}, took: map[string]time.Duration{}, n: map[string]int{}, since: time.Now()}
+	for _, s := range p.Identity.Steps {
+		if s.Skip == "" && p.Identity.Predict(p.Identity.Capacity, s).Fits {
+			r.left[s.ID] = s
+		}
+	}
+	r.total = len(p.Identity.Steps)
+	return r
+}
+
+func (r *remaining) begin() { r.since = time.Now() }
+
+func (r *remaining) done(c record.Cell) {
+	now := time.Now()
+	if _, ok := r.left[c.StepID]; ok && c.StartedAt != nil && c.Status != record.Skipped && c.Status != record.OverCapacity {
+		r.took[c.Phase] += now.Sub(r.since)
+		r.n[c.Phase]++
+	}
+	delete(r.left, c.StepID)
+	r.since = now
+}
+
+func (r *remaining) String() string {
+	var d time.Duration
+	for _, s := range r.left {
+		switch n := r.n[s.Phase]; {
+		case n > 0:
+			d += r.took[s.Phase] / time.Duration(n)
+		case s.Phase == record.PhaseDecode:
+			d += time.Duration(r.plan.Identity.WindowNs+r.plan.Identity.SettleNs) + 500*time.Millisecond
+		default:
+			d += time.Second
+		}
+	}
+	if len(r.left) == 0 {
+		return "last cell"
+	}
+	return fmt.Sprintf("%d cells left, about %s", len(r.left), d.Round(time.Second))
+}
+
+// cellLine is one cell as a line: the same words and number style as the page.
+func cellLine(c *record.Cell) string {
+	name := fmt.Sprintf("%s %s", strings.ToLower(record.PhaseWords(c.Phase)), c.ContextLabel)
+	if c.Phase == record.PhaseDecode {
+		name += fmt.Sprintf(" × %d", c.Concurrency)
+	}
+	if c.Repeat > 1 {
+		name += fmt.Sprintf(" #%d", c.Repeat)
+	}
+	parts := []string{fmt.Sprintf("%-27s %-15s", name, c.Status.Words())}
+	rate := "output_tokens_per_second"
+	if c.Phase == record.PhasePrefill {
+		rate = "prefill_tokens_per_second"
+	}
+	if v, ok := c.Value(rate); ok {
+		parts = append(parts, fmt.Sprintf("%9s tok/s", compact(v)))
+	}
+	if v, ok := c.Value("ttft_seconds_p50"); ok {
+		parts = append(parts, grouped(int64(v*1000+0.5))+" ms TTFT")
+	}
+	if v, ok := c.Value("tpot_seconds_p50"); ok {
+		parts = append(parts, fmt.Sprintf("%.1f ms between tokens", v*1000))
+	}
+	if v, ok := c.Value("active_requests_mean"); ok && c.Phase == record.PhaseDecode {
+		parts = append(parts, fmt.Sprintf("%.1f active", v))
+	}
+	why := c.Reason
+	if c.Status == record.OverCapacity && len(c.Warnings) > 0 {
+		why = c.Warnings[0] // the arithmetic
+	}
+	if why != "" && c.Status != record.Valid {
+		parts = append(parts, "("+oneLine(why, 200)+")")
+	}
+	return strings.Join(parts, "  ")
+}
+
+// compact writes a rate as the pages do: 32.7K from ten thousand up.
+func compact(v float64) string {
+	if v >= 10000 {
+		return fmt.Sprintf("%.1fK", v/1000)
+	}
+	whole, frac, _ := strings.Cut(fmt.Sprintf("%.1f", v), ".")
+	var n int64
+	fmt.Sscan(whole, &n)
+	return grouped(n) + "." + frac
+}
+
+func oneLine(s string, n int) string {
+	s = printable(strings.Join(strings.Fields(s), " "))
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
+}
+
+// plainView prints one line per event; for logs and pipes.
+type plainView struct {
+	out, result_ io.Writer
+	left         *remaining
+	stage, step  string
+}
+
+func (v *plainView) launched(l record.Launch) {
+	if l.EndedAt != nil {
+		return
+	}
+	v.left.begin()
+	fmt.Fprintln(v.out, printable(launchLine(l)))
+}
+
+func launchLine(l record.Launch) string {
+	s := fmt.Sprintf("engine ready (launch %d, %s)", l.Number, l.Executor)
+	if l.Version != "" {
+		s += ", version " + l.Version
+	}
+	if l.ReadySeconds != nil {
+		s += fmt.Sprintf(", after %.1f s", *l.ReadySeconds)
+	}
+	if l.KVCapacityTokens != nil {
+		s += fmt.Sprintf(", KV cache %s tokens (%s)", grouped(*l.KVCapacityTokens), l.KVCapacitySource)
+	} else {
+		s += ", KV capacity unknown"
+	}
+	if !l.MetricsAvailable {
+		s += ", no /metrics"
+	}
+	return oneLine(s, 400)
+}
+
+func (v *plainView) trial(c record.Cell) {
+	v.left.done(c)
+	fmt.Fprintf(v.out, "%s  [%s]\n", cellLine(&c), v.left)
+}
+
+func (v *plainView) progress(p runner.Progress) {
+	// Inside a cell a log wants nothing; before the first one it wants to know why
+	// it waits.
+	if p.StepID != "" || p.Text == "" || (p.Stage == v.stage && p.Text == v.step) {
+		return
+	}
+	v.stage, v.step = p.Stage, p.Text
+	fmt.Fprintf(v.out, "%s: %s\n", p.Stage, oneLine(p.Text, 300))
+}
+
+func (v *plainView) end() {}
+
+func (v *plainView) result(path, counts string) error {
+	fmt.Fprintln(v.out, counts)
+	_, err := fmt.Fprintln(v.result_, pagePath(path))
+	return err
+}
+
+// jsonView prints one object per line on standard output. The format is
+// documented in results/FORMAT.md.
+type jsonView struct {
+	mu  sync.Mutex
+	enc *json.Encoder
+}
+
+func (v *jsonView) put(event string, key string, value any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.enc.Encode(map[string]any{"event": event, "time": time.Now().UTC(), key: value})
+}
+
+func (v *jsonView) launched(l record.Launch) { v.put("launch", "launch", l) }
+func (v *jsonView) trial(c record.Cell)      { v.put("cell", "cell", c) }
+func (v *jsonView) progress(p runner.Progress) {
+	v.put("progress", "progress", struct {
+		Stage          string  `json:"stage"`
+		StepID         string  `json:"step_id,omitempty"`
+		Text           string  `json:"text,omitempty"`
+		ElapsedSeconds float64 `json:"elapsed_seconds"`
+		TotalSeconds   float64 `json:"total_seconds"`
+		Tokens         int64   `json:"tokens"`
+		Active         int     `json:"active"`
+	}{p.Stage, p.StepID, p.Text, p.Elapsed.Seconds(), p.Total.Seconds(), p.Tokens, p.Active})
+}
+func (v *jsonView) end() {}
+func (v *jsonView) result(path, counts string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.enc.Encode(map[string]any{"event": "done", "time": time.Now().UTC(), "run": path, "page": pagePath(path), "statuses": counts})
+}
+
+// liveView is the matrix that fills in cell by cell on a terminal.
+type liveView struct {
+	program *tea.Program
+	ended   chan struct{}
+	out     io.Writer
+	result_ io.Writer
+}
+
+func newLiveView(p process, pl *plan.Plan, left *remaining) *liveView {
+	v := &liveView{ended: make(chan struct{}), out: p.stderr, result_: p.stdout}
+	v.program = tea.NewProgram(newLiveModel(pl, left), tea.WithOutput(p.stderr), tea.WithInput(nil), tea.WithoutSignalHandler())
+	go func() {
+		defer close(v.ended)
+		if _, err := v.program.Run(); err != nil {
+			fmt.Fprintf(v.out, "live view: %v\n", err)
+		}
+	}()
+	return v
+}
+
+type endMsg struct{}
+
+func (v *liveView) launched(l record.Launch)   { v.program.Send(l) }
+func (v *liveView) trial(c record.Cell)        { v.program.Send(c) }
+func (v *liveView) progress(p runner.Progress) { v.program.Send(p) }
+func (v *liveView) end() {
+	v.program.Send(endMsg{})
+	<-v.ended
+}
+func (v *liveView) result(path, counts string) error {
+	fmt.Fprintln(v.out, counts)
+	_, err := fmt.Fprintln(v.result_, pagePath(path))
+	return err
+}
+
+// liveModel is the state of the live matrix; pure but for the clock in remaining.
+type liveModel struct {
+	plan     *plan.Plan
+	left     *remaining
+	contexts []string // rows of the decode matrix
+	columns  []int
+	prefill  []string
+	cells    map[string]record.Cell // by StepID, last repeat wins
+	now      runner.Progress
+	launch   string
+	width    int
+	over     bool
+}
+
+func newLiveModel(pl *plan.Plan, left *remaining) *liveModel {
+	m := &liveModel{plan: pl, left: left, cells: map[string]record.Cell{}, width: 100}
+	for _, s := range pl.Identity.Steps {
+		if s.Phase == record.PhasePrefill {
+			m.prefill = appendNew(m.prefill, s.ContextLabel)
+			continue
+		}
+		m.contexts, m.columns = appendNew(m.contexts, s.ContextLabel), appendNew(m.columns, s.Concurrency)
+	}
+	slices.Sort(m.columns)
+	return m
+}
+
+func appendNew[T comparable](s []T, v T) []T {
+	if slices.Contains(s, v) {
+		return s
+	}
+	return append(s, v)
+}
+
+func (m *liveModel) Init() tea.Cmd { return nil }
+
+func (m *liveModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width = msg.Width
+	case record.Launch:
+		if msg.EndedAt == nil {
+			m.launch = launchLine(msg)
+			m.left.begin()
+		}
+	case record.Cell:
+		m.left.done(msg)
+		m.cells[cellKey(msg.Phase, msg.ContextLabel, msg.Concurrency)] = msg
+	case runner.Progress:
+		m.now = msg
+	case endMsg:
+		m.over = true
+		m.now = runner.Progress{}
+		return m, tea.Quit
+	}
+	return m, nil
+}
+
+func cellKey(phase, label string, concurrency int) string {
+	return fmt.Sprintf("%s/%s/%d", phase, label, concurrency)
+}
+
+func (m *liveModel) View() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", oneLine(cmp.Or(m.plan.Text.Title, m.plan.Text.Name), m.width))
+	if m.launch != "" {
+		fmt.Fprintf(&b, "%s\n", oneLine(m.launch, m.width-1))
+	}
+	running := ""
+	for _, s := range m.plan.Identity.Steps {
+		if s.ID == m.now.StepID {
+			running = cellKey(s.Phase, s.ContextLabel, s.Concurrency)
+		}
+	}
+	if len(m.prefill) > 0 {
+		b.WriteString("\nprefill, tok/s\n")
+		for _, l := range m.prefill {
+			fmt.Fprintf(&b, "  %-8s %s\n", printable(l), m.cell(record.PhasePrefill, l, 1, running, "prefill_tokens_per_second"))
+		}
+	}
+	if len(m.contexts) > 0 {
+		fmt.Fprintf(&b, "\ndecode, tok/s  (rows: context, columns: simultaneous requests)\n  %-8s", "")
+		for _, c := range m.columns {
+			fmt.Fprintf(&b, "%11d", c)
+		}
+		b.WriteByte('\n')
+		for _, l := range m.contexts {
+			fmt.Fprintf(&b, "  %-8s", printable(l))
+			for _, c := range m.columns {
+				fmt.Fprintf(&b, "%11s", m.cell(record.PhaseDecode, l, c, running, "output_tokens_per_second"))
+			}
+			b.WriteByte('\n')
+		}
+	}
+	b.WriteByte('\n')
+	if m.over {
+		return b.String()
+	}
+	now := m.now.Stage
+	if m.now.StepID != "" {
+		now = m.now.StepID + " · " + now
+	}
+	if m.now.Total > 0 {
+		now += fmt.Sprintf(" %.1f s of %.1f s", m.now.Elapsed.Seconds(), m.now.Total.Seconds())
+	}
+	if m.now.Tokens > 0 {
+		now += fmt.Sprintf(" · %d active · %s tokens", m.now.Active, grouped(m.now.Tokens))
+	}
+	if m.now.Text != "" {
+		now += " · " + m.now.Text
+	}
+	fmt.Fprintf(&b, "%s\n%s · Ctrl-C ends and keeps what was measured\n", oneLine(now, m.width-1), m.left)
+	return b.String()
+}
+
+// cell is the text of one cell: its number, a mark with the number where the
+// status is not Valid, or the word.
+func (m *liveModel) cell(phase, label string, concurrency int, running, metric string) string {
+	key := cellKey(phase, label, concurrency)
+	c, ok := m.cells[key]
+	if key == running {
+		return "▸ …"
+	}
+	if !ok {
+		return "·"
+	}
+	v, known := c.Value(metric)
+	switch {
+	case known && c.Status == record.Valid:
+		return compact(v)
+	case known && c.Status == record.Queued:
+		return compact(v) + " q"
+	case known:
+		return compact(v) + " !"
+	case c.Status == record.OverCapacity:
+		return "over"
+	case c.Status == record.NotReady:
+		return "not ready"
+	}
+	return string(c.Status)
+}
