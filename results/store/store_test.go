@@ -139,7 +139,7 @@ func TestRunComesBack(t *testing.T) {
 
 // Dictionary columns, nulls in every pattern and many row groups.
 func TestManyRowGroups(t *testing.T) {
-	trials := testTrials(seeded(), 4000)
+	trials := testTrials(seeded(), 2200)
 	s, err := Open(writeRun(t, t.TempDir(), trials))
 	if err != nil {
 		t.Fatal(err)
