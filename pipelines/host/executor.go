@@ -90,6 +90,19 @@ func (j *job) progress(stage, text string) {
 	j.sink.Progress(runner.Progress{Stage: stage, Text: text})
 }
 
+// chatter gives a function that passes on what a program prints, now and then: it
+// shows people that something happens. All of it is in the log.
+func (j *job) chatter(stage string) func(line string) {
+	const every = 2 * time.Second
+	var last time.Time
+	return func(line string) {
+		if now := time.Now(); now.Sub(last) >= every {
+			last = now
+			j.progress(stage, line)
+		}
+	}
+}
+
 // execute prepares in starting, which a drain ends, and measures in ctx.
 func (j *job) execute(ctx, starting context.Context) error {
 	var program string
@@ -167,10 +180,11 @@ func (j *job) launch(ctx, starting context.Context, program, dir string, setting
 	defer logFile.Close()
 	var facts logFacts
 	var ready atomic.Bool
+	chatter := j.chatter("start")
 	log := newLogWriter(logFile, j.secrets, func(line string) {
 		facts.line(line)
 		if !ready.Load() {
-			j.progress("start", line)
+			chatter(line)
 		}
 	})
 

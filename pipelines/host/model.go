@@ -78,7 +78,7 @@ func (j *job) ensureModel(ctx context.Context, v *venv, name string) (string, er
 	}
 	defer log.Close()
 	j.progress("build", "making the model "+name)
-	w := newLogWriter(log, j.secrets, func(line string) { j.progress("build", line) })
+	w := newLogWriter(log, j.secrets, j.chatter("build"))
 	err = run(ctx, j.self, command{
 		program: v.bin("python"),
 		args:    []string{"-I", copied, filepath.Join(out, name)},

@@ -132,7 +132,7 @@ func (j *job) build(ctx context.Context, v *venv, lock wheelLock) error {
 	}
 
 	step := func(program string, args ...string) error {
-		w := newLogWriter(log, j.secrets, func(line string) { j.progress("build", line) })
+		w := newLogWriter(log, j.secrets, j.chatter("build"))
 		err := run(ctx, j.self, command{
 			program: program,
 			args:    args,
