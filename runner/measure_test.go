@@ -141,7 +141,7 @@ func prefill(context int) plan.Step {
 // measure waits for the engine and runs the plan.
 func (s *sink) measure(ctx context.Context, e *runner.Engine, p *plan.Plan, opts runner.Options) error {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the test took too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, errors.New("the test took too long"))
 	defer cancel()
 	if opts.RunID == "" {
 		opts.RunID = "test-run"

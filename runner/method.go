@@ -33,8 +33,8 @@ const (
 	cpuLimit = 0.9
 	// sendLagLimit: a request left this much after it was due. TTFT counts from the
 	// moment of sending, so what is lost is that the streams start together. A
-	// request has left when the socket took its last byte, so a server that reads
-	// slowly makes it late: what the wave's bodies take at 25 MB a second is added.
+	// request has left when its last piece is handed to the socket, so a server that
+	// reads slowly makes it late: what the wave's bodies take at 25 MB a second is added.
 	sendLagLimit   = 250 * time.Millisecond
 	sendLagPerByte = 40 * time.Nanosecond
 	// Most output events came in reads of so many events or more: something between
