@@ -178,6 +178,13 @@ func TestPredict(t *testing.T) {
 			Why: "1000 + 100 tokens exceed the model length 1099"}},
 		{"one engine of several", Capacity{Rule: "worst_case", KVTokens: 240000, PerEngine: 1000}, step, Verdict{Status: "over_capacity", Reason: "predicted",
 			Why: "1000 + 100 tokens exceed the KV cache of one engine, 1000"}},
+		{"A44 exactly the model length", Capacity{Rule: "worst_case", MaxModelLen: 1100}, step, Verdict{Fits: true}},
+		{"A44 too long for the model is not over capacity", Capacity{Rule: "worst_case", KVTokens: 1000, MaxModelLen: 1099}, step, Verdict{Status: "skipped", Reason: "model_len",
+			Why: "1000 + 100 tokens exceed the model length 1099"}},
+		{"D26 the model takes it, the cache does not", Capacity{Rule: "worst_case", KVTokens: 76640, MaxModelLen: 262144}, Step{Phase: "decode", ContextTokens: 102400, Concurrency: 1},
+			Verdict{Status: "over_capacity", Reason: "predicted", Why: "(102400 + 100) × 1 = 102500 tokens exceed the KV cache of 76640"}},
+		{"D26 the same for a prefill", Capacity{Rule: "worst_case", KVTokens: 76640, MaxModelLen: 262144}, Step{Phase: "prefill", ContextTokens: 102400, Concurrency: 1},
+			Verdict{Status: "over_capacity", Reason: "predicted", Why: "(102400 + 1) × 1 = 102401 tokens exceed the KV cache of 76640"}},
 		{"prefill asks for one token", Capacity{Rule: "worst_case", KVTokens: 1001}, Step{Phase: "prefill", ContextTokens: 1000, Concurrency: 1}, Verdict{Fits: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -212,6 +212,65 @@ func TestValues(t *testing.T) {
 			want:  map[string]float64{TTFTN: 10, TTFT: 0.550, TTFTP90: 0.910, TTFTP99: absent, NoFirstTokenRequests: 0},
 		},
 		{
+			// A04: a model that thinks first. Window and tokens cover the same events, so
+			// 6 s of thought and 1.2 s of answer are one stream.
+			name: "A04 thought and answer are one stream", source: record.TokensRunning,
+			trial: func() *record.Trial {
+				r := stream(-100, 0, 24, 300) // one token every 24 ms, 7.176 s in all
+				for i := range r.Chunks[:250] {
+					r.Chunks[i].Channel = record.ChannelReasoning
+				}
+				return window(8000, r)
+			}(),
+			want: map[string]float64{OutputTokens: 300, TTFT: 0.100, TPOT: 0.024, RequestTokensPerSecond: 1 / 0.024, RefTTFT: 0.100},
+		},
+		{
+			// C11: the server's gauges lag by seconds and begin with 0; the streams tell.
+			name: "C11 active requests come from the streams", source: record.TokensRunning,
+			trial: func() *record.Trial {
+				tr := window(10_000, stream(-1000, -500, 20, 1000), stream(-1000, -500, 20, 1000))
+				for i, v := range []float64{0, 0, 0, 2, 2} {
+					tr.Samples = append(tr.Samples, record.Sample{AtNs: int64(i) * 2000 * ms, Source: record.SourceMetrics, Name: record.SampleRunning, Value: v})
+				}
+				return tr
+			}(),
+			want: map[string]float64{ActiveRequests: 2, RunningMean: 0.8, RefActiveRequests: 0.8},
+		},
+		{
+			// C12: 256 were let in, 72 ran and 184 had no token in the whole window.
+			name: "C12 72 of 256 are active", source: record.TokensRunning,
+			trial: func() *record.Trial {
+				var rs []record.Request
+				for range 72 {
+					rs = append(rs, stream(-1000, -500, 20, 1000))
+				}
+				for range 184 {
+					rs = append(rs, cut(request(-1000), 10_000))
+				}
+				return window(10_000, rs...)
+			}(),
+			want: map[string]float64{ActiveRequests: 72, NoFirstTokenRequests: 184, OutputTokens: 72 * 500, TTFTN: 72},
+		},
+		{
+			// D24: one fast second and nine slow ones: the rate is tokens ÷ time, 28, where a
+			// median of rates would say 20.
+			name: "D24 throughput is no median", source: record.TokensRunning,
+			trial: func() *record.Trial {
+				r := request(-100)
+				n := int64(0)
+				for at := int64(0); at < 10_000; at += 50 {
+					n++
+					if at < 1000 {
+						n += 4
+					}
+					r.Chunks = append(r.Chunks, out(at, n))
+				}
+				r.CompletionTokens, r.RunningUsage = ptr(n), true
+				return window(10_000, cut(r, 10_000))
+			}(),
+			want: map[string]float64{OutputTokensPerSecond: 28, OutputTokensPerSecondPeak: 100},
+		},
+		{
 			name: "wave and steady apart; failed ones in nothing", source: record.TokensRunning,
 			trial: func() *record.Trial {
 				next, bad := request(500, out(600, 1), out(700, 2)), request(0, out(10, 500))
@@ -304,6 +363,13 @@ func TestServer(t *testing.T) {
 	check(t, &c, map[string]float64{RunningMean: 2, RunningMax: 3, RefActiveRequests: 2, WaitingRatio: 1. / 3, WaitingMax: 4, KVUsageMax: 0.3, Preemptions: 3, ServerTokensPerSecond: 100,
 		PrefixHitRatio: 0.75, SpecAccepted: absent, ClientLagP99: 0.002, ClientCPU: 0.25, PeakOpen: 1, ReadEventsMax: absent, SendLagMax: absent, ReadinessSeconds: 1, ScoutSeconds: absent})
 
+	// D16: what a draft model guessed right, since its speed depends on the text.
+	tr.Samples = nil
+	add(record.SampleSpecDrafts, 0, 10, 20, 40, 90)
+	add(record.SampleSpecAccepted, 0, 15, 40, 75, 200)
+	c = Cell(tr, 0)
+	check(t, &c, map[string]float64{SpecAccepted: 2})
+
 	// A restart in the middle: a counter that fell says nothing.
 	tr.Samples = nil
 	add(record.SamplePreemptions, 7, 7, 0, 1)
@@ -362,6 +428,16 @@ func TestRefused(t *testing.T) {
 	if why := peakBelowMean(411, 411); why != "" {
 		t.Errorf("%q", why)
 	}
+	// The same from events: a whole answer of 400 tokens of which no event was seen,
+	// beside one of 3 tokens that was.
+	hidden := request(0, usage(900, 400))
+	hidden.EndNs = ptr(950 * ms)
+	tr = window(1000, request(-100, out(0, 1), out(100, 2), out(200, 3)), hidden)
+	c = Cell(tr, 0)
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "3.0 tokens/s, is below its mean, 403.0 tokens/s") {
+		t.Errorf("A15: warnings %q", c.Warnings)
+	}
+	check(t, &c, map[string]float64{OutputTokensPerSecond: absent, OutputTokensPerSecondPeak: absent, TTFT: 0.1})
 }
 
 func TestPercentile(t *testing.T) {

@@ -153,14 +153,49 @@ func TestManyRowGroups(t *testing.T) {
 	if groups < 3 {
 		t.Errorf("%d row groups for %d rows", groups, rows)
 	}
+	// Every value, and the words of a dictionary on both sides of each cut (E09).
+	want := make(map[string]record.Trial)
+	for _, tr := range trials {
+		tr.StartedAt = tr.StartedAt.Truncate(time.Microsecond)
+		want[tr.StepID] = tr
+	}
 	var n int64
 	for _, tr := range collect(t, s.Trials()) {
-		for _, q := range tr.Requests {
-			n += int64(len(q.Chunks))
+		for i := range tr.Requests {
+			n += int64(len(tr.Requests[i].Chunks))
+			if !slices.Equal(want[tr.StepID].Requests[i].Chunks, tr.Requests[i].Chunks) {
+				t.Errorf("%s: the chunks of request %d changed", tr.StepID, i)
+			}
 		}
 	}
 	if n != rows {
 		t.Errorf("%d chunks came back of %d", n, rows)
+	}
+}
+
+// One known value between unknown ones stays in its row, and unknown stays unknown,
+// also for a time (E12, E15).
+func TestNullsStayInTheirRow(t *testing.T) {
+	at := time.Date(2026, 11, 30, 20, 0, 0, 123456000, time.UTC)
+	cells := make([]record.Cell, 5)
+	for i := range cells {
+		cells[i] = record.Cell{Seq: i, StepID: fmt.Sprint("s", i), Repeat: 1, Status: record.OverCapacity,
+			Point: record.Point{Phase: record.PhaseDecode, ContextLabel: "8K", ContextTokens: 8192, Concurrency: i + 1}}
+	}
+	cells[3].Status, cells[3].StartedAt = record.Valid, &at
+	cells[3].Values = map[string]float64{metric.RefOutputTokens: 7777, metric.RefTTFT: 0.25}
+	run := testRun("nulls")
+	run.Kind = record.Published
+	path, err := WritePublished(t.TempDir(), run, cells, nil, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(cells, collect(t, s.Cells())); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
@@ -679,7 +714,8 @@ func TestSampleRuns(t *testing.T) {
 	}
 	run := testRun(testID)
 	run.Kind = record.Published
-	path, err := WritePublished(filepath.Join(root, ".tmp"), run, []record.Cell{{Status: record.Valid, Values: map[string]float64{metric.RefTTFT: 0.1 + 0.2, metric.RefOutputTokens: 1 << 53}}, {Seq: 1, Status: record.OverCapacity}}, nil, nil, nil, nil)
+	path, err := WritePublished(filepath.Join(root, ".tmp"), run, []record.Cell{{Status: record.Valid, Values: map[string]float64{metric.RefTTFT: 0.1 + 0.2, metric.RefOutputTokens: 1 << 53}}, {Seq: 1, Status: record.OverCapacity},
+		{Seq: 2, Status: record.OverCapacity}, {Seq: 3, Status: record.Valid, Values: map[string]float64{metric.RefCompletedRequests: 7777}}, {Seq: 4, Status: record.OverCapacity}}, nil, nil, nil, nil)
 	if err == nil {
 		err = os.Rename(path, filepath.Join(root, "published"))
 	}
