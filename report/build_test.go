@@ -292,3 +292,46 @@ func TestDownloadsStayInTheRun(t *testing.T) {
 		t.Errorf("downloads (-want +got):\n%s", diff)
 	}
 }
+
+// What a reader must not have to guess: the unit and the better direction of every
+// axis (F02, F10, F13), what K is (F01), and that nothing is drawn where nothing was
+// measured (F08).
+func TestNothingIsGuessed(t *testing.T) {
+	p := build(t, pagetest.Measured())
+	for where, axis := range map[string]string{"prefill": p.Prefill.Axis, "scaling": p.Scaling.YAxis} {
+		if !strings.Contains(axis, "tok/s") || !strings.Contains(axis, "higher is better") {
+			t.Errorf("%s: axis %q", where, axis)
+		}
+	}
+	if !strings.Contains(p.Scaling.XAxis, "requests") {
+		t.Errorf("scaling: axis %q", p.Scaling.XAxis)
+	}
+	if !slices.Contains(p.Legend, "In context lengths K is 1,024 tokens; in tok/s K is 1,000.") {
+		t.Errorf("legend %q", p.Legend)
+	}
+	for _, b := range p.Prefill.Bars {
+		if !b.PromptTokens.Known() {
+			t.Errorf("%s: no exact length beside the label", b.Context)
+		}
+	}
+	for _, m := range p.Decode.Metrics {
+		if latency := m.Unit == "ms"; m.Unit == "" || m.LowerIsBetter != latency {
+			t.Errorf("heat of %s in %q: lower is better is %v", m.Label, m.Unit, m.LowerIsBetter)
+		}
+	}
+	// 8K has one request that was measured, and three columns that failed, were not
+	// ready and were over capacity.
+	line := p.Scaling.Lines[2]
+	for i, point := range line.Points {
+		if point.Known != (i == 0) || point.V != 0 && !point.Known {
+			t.Errorf("%s: point %d is %+v", line.Context, i, point)
+		}
+	}
+	for _, c := range p.Decode.Rows[2].Cells[1:] {
+		for _, v := range c.Values {
+			if v.Text != "—" || v.Heat != nil {
+				t.Errorf("%s: %+v", c.Status, v)
+			}
+		}
+	}
+}
