@@ -40,7 +40,7 @@ def training_text():
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
         return (state >> 33) % n
 
-    onsets = "b c d f g h j k l m n p r s t v w z br ch cl dr fl gr pl pr sh sl st th tr".split()
+    onsets = [""] + "b c d f g h j k l m n p r s t v w z br ch cl dr fl gr pl pr sh sl st th tr".split()
     vowels = "a e i o u ai ea ee oo ou".split()
     codas = ["", "", "", "l", "m", "n", "r", "s", "t", "nd", "ng", "rk", "st"]
 
