@@ -65,6 +65,7 @@ func TestScripts(t *testing.T) {
 			"samerows":  cmdSameRows,
 			"signals":   cmdSignals,
 			"rows":      cmdRows,
+			"unname":    cmdUnname,
 		},
 	})
 }
@@ -298,6 +299,12 @@ func cmdRows(ts *testscript.TestScript, neg bool, args []string) {
 	for _, err := range stored.Verify() {
 		ts.Fatalf("%v", err)
 	}
+}
+
+// unname FOLDER gives the run stored there the name that it has while it is made.
+func cmdUnname(ts *testscript.TestScript, neg bool, args []string) {
+	dir := glob(ts, filepath.Join(args[0], "*Z-*"))[0]
+	ts.Check(os.Rename(dir, dir+".partial"))
 }
 
 func exists(path string) bool {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,14 +93,17 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	}
 
 	v := newView(p, o, s.resolved.Plan)
-	sink := &recorder{partial: s.partial, view: v, plan: s.resolved.Plan, scrub: s.secrets}
+	sink := &recorder{partial: s.partial, view: v, plan: s.resolved.Plan}
 	for t, err := range s.partial.Trials() {
 		if err != nil {
 			return err
 		}
 		sink.keep(&t)
 	}
-	execErr := s.executor.Execute(ctx, s.job(p, key, drain), sink)
+	var execErr error
+	if s.left() { // else only the storing was interrupted: no engine for that
+		execErr = s.executor.Execute(ctx, s.job(p, key, drain), sink)
+	}
 	v.end()
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w\nwhat was measured is in %s; go on with: speedmatrix run --resume %s", cause, s.partial.Dir(), s.partial.Dir())
@@ -125,14 +129,16 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 		if sink.measured == 0 && s.fresh {
 			return errors.Join(errInterrupted, s.partial.Abandon())
 		}
-		if err := sink.skipRest("interrupted"); err != nil {
+		if err := sink.skipRest(record.ReasonInterrupted); err != nil {
 			return err
 		}
 	}
-	path, err := s.finish(sink, drained)
+	path, err := s.finish(drained)
 	if err != nil {
 		return err
 	}
+	// Also where an earlier launch was ended early and only its storing was left.
+	interrupted := s.partial.Run().Interrupted
 	if err := v.result(path, sink.counts()); err != nil {
 		return err
 	}
@@ -140,9 +146,9 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 		fmt.Fprintf(p.stderr, "speedmatrix: %s\n", printable(engine.Error()))
 	}
 	switch {
-	case drained:
-		return errInterrupted
-	case engine != nil, sink.failed > 0:
+	case interrupted:
+		return fmt.Errorf("%w; go on with: speedmatrix run --resume %s", errInterrupted, path)
+	case engine != nil, sink.count(record.Failed) > 0:
 		return errCellsFailed
 	}
 	return nil
@@ -261,7 +267,7 @@ func (s *session) takeOver(p process, dir string, o runOptions, key string) erro
 		if err != nil {
 			return errors.Join(err, s.partial.Close())
 		}
-		if t.Status == record.Interrupted || (t.Status == record.Skipped && t.Reason == "interrupted") {
+		if t.Status == record.Interrupted || (t.Status == record.Skipped && t.Reason == record.ReasonInterrupted) {
 			continue
 		}
 		if err := s.partial.PutTrial(t); err != nil {
@@ -316,11 +322,17 @@ func (s *session) job(p process, key string, drain <-chan struct{}) pipelines.Jo
 	return j
 }
 
-func (s *session) finish(sink *recorder, drained bool) (string, error) {
+// left says whether a step is still to be done.
+func (s *session) left() bool {
+	return slices.ContainsFunc(s.resolved.Plan.Identity.Steps, func(step plan.Step) bool { return !s.partial.Done(step.ID) })
+}
+
+func (s *session) finish(drained bool) (string, error) {
 	r := s.partial.Run()
 	now := time.Now().UTC()
 	r.FinishedAt, r.Interrupted = &now, drained
-	if r.Kind == record.Measured && sink.simulated {
+	simulated := slices.ContainsFunc(r.Launches, func(l record.Launch) bool { return l.Executor == "simulator" })
+	if r.Kind == record.Measured && simulated {
 		r.Kind = record.Simulated
 	}
 	return s.partial.Finish(r, renderStored)
@@ -328,19 +340,15 @@ func (s *session) finish(sink *recorder, drained bool) (string, error) {
 
 // recorder is the runner's sink: each trial is durable before it is shown.
 type recorder struct {
-	partial   *store.Partial
-	view      view
-	plan      *plan.Plan
-	scrub     []string
-	simulated bool
+	partial *store.Partial
+	view    view
+	plan    *plan.Plan
 
-	measured, failed int
-	statuses         map[record.Status]int
-	rows             map[string]bool // steps that have a row, by StepID
+	measured int
+	rows     map[string]record.Status // of the steps that have a row, by StepID
 }
 
 func (r *recorder) Launched(l record.Launch) error {
-	r.simulated = r.simulated || l.Executor == "simulator"
 	if err := r.partial.PutLaunch(l); err != nil {
 		return err
 	}
@@ -357,16 +365,12 @@ func (r *recorder) Trial(t record.Trial) error {
 }
 
 func (r *recorder) keep(t *record.Trial) {
-	if r.statuses == nil {
-		r.statuses, r.rows = map[record.Status]int{}, map[string]bool{}
+	if r.rows == nil {
+		r.rows = map[string]record.Status{}
 	}
-	r.rows[t.StepID] = true
-	r.statuses[t.Status]++
+	r.rows[t.StepID] = t.Status
 	if len(t.Requests) > 0 {
 		r.measured++
-	}
-	if t.Status == record.Failed {
-		r.failed++
 	}
 	r.view.trial(metric.Cell(t, 0))
 }
@@ -377,11 +381,21 @@ func (r *recorder) Progress(p runner.Progress) { r.view.progress(p) }
 func (r *recorder) counts() string {
 	var parts []string
 	for _, s := range record.Statuses {
-		if n := r.statuses[s]; n > 0 {
+		if n := r.count(s); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+func (r *recorder) count(s record.Status) int {
+	n := 0
+	for _, status := range r.rows {
+		if status == s {
+			n++
+		}
+	}
+	return n
 }
 
 // engineEnded makes the rows that are missing because the engine ended: if no
@@ -396,7 +410,7 @@ func (r *recorder) engineEnded(e *runner.EngineError, launch int) error {
 		seen = seen || (t.Launch == launch && t.Status == record.Failed && t.FailureKind == e.Kind)
 	}
 	for _, step := range r.plan.Identity.Steps {
-		if r.rows[step.ID] {
+		if _, ok := r.rows[step.ID]; ok {
 			continue
 		}
 		t := leftOut(step, "the engine ended")
@@ -413,7 +427,7 @@ func (r *recorder) engineEnded(e *runner.EngineError, launch int) error {
 
 func (r *recorder) skipRest(reason string) error {
 	for _, step := range r.plan.Identity.Steps {
-		if r.rows[step.ID] {
+		if _, ok := r.rows[step.ID]; ok {
 			continue
 		}
 		if err := r.Trial(leftOut(step, reason)); err != nil {

@@ -60,6 +60,10 @@ func (s Status) Words() string {
 	return string(s)
 }
 
+// ReasonInterrupted stands with Skipped where the run was ended early before the
+// trial's turn came.
+const ReasonInterrupted = "interrupted"
+
 // FailureKind says what failed; empty unless the trial or request failed.
 type FailureKind string
 

@@ -59,7 +59,13 @@ type journaled struct {
 	step   string
 	point  record.Point
 	repeat int
-	status record.Status
+	again  bool // a resumed run measures it (again)
+}
+
+// measureAgain says whether a resumed run measures the step of a trial: it was
+// ended early, in the middle or before its turn.
+func measureAgain(t *record.Trial) bool {
+	return t.Status == record.Interrupted || (t.Status == record.Skipped && t.Reason == record.ReasonInterrupted)
 }
 
 // Create makes the directory of a new run under root. It is an error that wraps
@@ -231,13 +237,13 @@ func (p *Partial) readJournal() error {
 		if i := p.index(t.StepID); i >= 0 {
 			// An interrupted trial that was measured again, and a crash before the old file
 			// was removed.
-			if p.trials[i].status != record.Interrupted {
+			if !p.trials[i].again {
 				p.warnings = append(p.warnings, fmt.Sprintf("journal: %s repeats step %s of %s; ignored", name, t.StepID, p.trials[i].file))
 				continue
 			}
 			p.trials = slices.Delete(p.trials, i, i+1)
 		}
-		p.trials = append(p.trials, journaled{number, name, t.StepID, t.Point, t.Repeat, t.Status})
+		p.trials = append(p.trials, journaled{number, name, t.StepID, t.Point, t.Repeat, measureAgain(&t)})
 	}
 	return nil
 }
@@ -344,7 +350,8 @@ func (p *Partial) PutLaunch(l record.Launch) error {
 }
 
 // PutTrial keeps a trial. It is on disk when PutTrial returns. There can be one
-// trial for a step; only an interrupted one is replaced.
+// trial for a step; only one that was interrupted, or skipped because the run was,
+// is replaced.
 func (p *Partial) PutTrial(t record.Trial) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -355,13 +362,13 @@ func (p *Partial) PutTrial(t record.Trial) error {
 		return errors.New("trial has no step id")
 	}
 	old := p.index(t.StepID)
-	if old >= 0 && p.trials[old].status != record.Interrupted {
+	if old >= 0 && !p.trials[old].again {
 		return fmt.Errorf("step %s: there is a trial of it already (%s)", t.StepID, p.trials[old].file)
 	}
 	if err := checkFinite(&t); err != nil {
 		return fmt.Errorf("step %s: %w", t.StepID, err)
 	}
-	j := journaled{p.next, entryName(p.next, t.StepID), t.StepID, t.Point, t.Repeat, t.Status}
+	j := journaled{p.next, entryName(p.next, t.StepID), t.StepID, t.Point, t.Repeat, measureAgain(&t)}
 	if err := p.writeJSON(filepath.Join(p.dir, journalDir, j.file), &t); err != nil {
 		return fmt.Errorf("step %s: cannot be kept: %w; what was measured before is in %s; go on with: speedmatrix run --resume %s", t.StepID, err, p.dir, p.dir)
 	}
@@ -400,7 +407,8 @@ func (p *Partial) open() error {
 	return nil
 }
 
-// Done says whether a step has a trial. An interrupted one is not done.
+// Done says whether a step has a trial. One that was interrupted, or skipped
+// because the run was, is not done; where all is stored nothing is to be done.
 func (p *Partial) Done(stepID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -413,7 +421,7 @@ func (p *Partial) Done(stepID string) bool {
 		return false
 	}
 	i := p.index(stepID)
-	return i >= 0 && p.trials[i].status != record.Interrupted
+	return i >= 0 && !p.trials[i].again
 }
 
 // Trials reads the journal, in the order in which the trials were put.

@@ -275,6 +275,9 @@ func TestResume(t *testing.T) {
 	cut := trials[2]
 	cut.Status = record.Interrupted
 	must(p.PutTrial(cut))
+	left := trials[3] // its turn had not come
+	left.Status, left.Reason = record.Skipped, record.ReasonInterrupted
+	must(p.PutTrial(left))
 	if err := p.PutTrial(trials[0]); err == nil {
 		t.Error("a second trial of a step was taken")
 	}
@@ -282,21 +285,21 @@ func TestResume(t *testing.T) {
 	// stays behind.
 	must(p.lock.Close())
 	journal := filepath.Join(p.Dir(), "journal")
-	must(os.WriteFile(filepath.Join(journal, ".tmp-0004-x.json"), []byte(`{"step`), 0o666))
-	must(os.WriteFile(filepath.Join(journal, "0005-torn.json"), []byte(`{"step_id":"torn","requ`), 0o666))
+	must(os.WriteFile(filepath.Join(journal, ".tmp-0005-x.json"), []byte(`{"step`), 0o666))
+	must(os.WriteFile(filepath.Join(journal, "0006-torn.json"), []byte(`{"step_id":"torn","requ`), 0o666))
 	must(os.WriteFile(filepath.Join(p.Dir(), ".tmp-run.json"), []byte(`{`), 0o666))
 
 	p, err = Resume(filepath.Join(root, testID)) // the suffix may be left out
 	must(err)
-	if w := p.Warnings(); len(w) != 2 || !strings.Contains(w[0]+w[1], "0005-torn.json") {
+	if w := p.Warnings(); len(w) != 2 || !strings.Contains(w[0]+w[1], "0006-torn.json") {
 		t.Errorf("warnings %q", w)
 	}
-	for step, want := range map[string]bool{trials[0].StepID: true, trials[1].StepID: true, cut.StepID: false, "torn": false} {
+	for step, want := range map[string]bool{trials[0].StepID: true, trials[1].StepID: true, cut.StepID: false, left.StepID: false, "torn": false} {
 		if p.Done(step) != want {
 			t.Errorf("Done(%s) = %v", step, !want)
 		}
 	}
-	if got := collect(t, p.Trials()); len(got) != 3 {
+	if got := collect(t, p.Trials()); len(got) != 4 {
 		t.Errorf("%d trials", len(got))
 	}
 	must(p.PutLaunch(record.Launch{Number: 2, Executor: "host"}))
