@@ -273,7 +273,8 @@ func (t *trial) idle(ctx context.Context) *bool {
 					return
 				}
 			}
-			if time.Now().After(end) {
+			// One that was idle just now is asked once more.
+			if seen == 0 && time.Now().After(end) {
 				idle = ptr(false)
 				return
 			}
@@ -390,13 +391,12 @@ func (t *trial) warnings() {
 	if t.rec.PromptOff && t.rec.PromptTokens != nil {
 		t.warn("the prompt was %d tokens long, asked were %d", *t.rec.PromptTokens, t.step.ContextTokens)
 	}
-	if n := grew(&t.rec, record.SamplePreemptions); n > 0 {
-		t.warn("the server preempted requests %v times in the window: the KV cache did not hold all of them", n)
-	}
 	if t.facts.cacheHits > 0 {
 		t.warn("%d prompt tokens came from the prefix cache, of which %d stand before the prompt", t.facts.cacheHits, min(t.facts.cacheHits, t.facts.cacheFree))
 	}
-	if t.facts.stage == stageDrain && t.engine.Launch.MetricsAvailable && !slices.ContainsFunc(t.rec.Samples, func(s record.Sample) bool { return s.Source == record.SourceMetrics }) {
+	if t.facts.stage == stageDrain && t.engine.Launch.MetricsAvailable && !slices.ContainsFunc(t.rec.Samples, func(s record.Sample) bool {
+		return s.Source == record.SourceMetrics && t.rec.LaunchNs != nil && s.AtNs >= *t.rec.LaunchNs
+	}) {
 		t.warn("the server's metrics could not be read during the trial")
 	}
 }
