@@ -501,8 +501,7 @@ func TestWheelTwice(t *testing.T) {
 	made := make(chan *venv, 2)
 	for range 2 {
 		go func() {
-			j := &job1{job, x}
-			v, err := j.ensure(t)
+			v, err := ensure(t, job, x)
 			if err != nil {
 				t.Error(err)
 			}
@@ -528,14 +527,10 @@ func TestWheelTwice(t *testing.T) {
 	}
 }
 
-type job1 struct {
-	job pipelines.Job
-	x   Executor
-}
-
-func (j *job1) ensure(t *testing.T) (*venv, error) {
-	if err := os.MkdirAll(j.job.LogsDir, 0o755); err != nil {
+func ensure(t *testing.T, pj pipelines.Job, x Executor) (*venv, error) {
+	if err := os.MkdirAll(pj.LogsDir, 0o755); err != nil {
 		return nil, err
 	}
-	return (&job{Job: j.job, self: j.x.Self, environ: j.x.Environ, sink: &lockedSink{sink: &sink{}}}).ensureVenv(t.Context())
+	j := &job{Job: pj, self: x.Self, environ: x.Environ, sink: &lockedSink{sink: &sink{}}}
+	return j.ensureVenv(t.Context())
 }
