@@ -29,6 +29,10 @@ func (t *trial) decode(ctx context.Context) {
 	if !ok {
 		return
 	}
+	// The counters as the scouts left them: what grows from here on is the streams'.
+	// Read before the connections are opened, which a server closes after some idle
+	// seconds.
+	t.keep(ctx)
 	t.warm(ctx)
 	if ctx.Err() != nil {
 		return

@@ -55,8 +55,10 @@
 // holds it (cells are "warm" on purpose), its true length is known, and it is known
 // how long it takes. Streams share one prompt per context, or have one each; both
 // are the same for all concurrencies of a context in a launch. A context of 0 is a
-// short fixed request. Readiness, in which all streams decode together, is the
-// warm-up of the same shape: nothing before the window counts.
+// short fixed request. One reading of /metrics is made between the scout and the
+// launch, so that the growth of the cache's counters is that of the streams.
+// Readiness, in which all streams decode together, is the warm-up of the same shape:
+// nothing before the window counts.
 //
 // Readiness ends in one of these ways (readiness.go):
 //
@@ -98,7 +100,9 @@
 // The function judge (status.go) is pure; its comment lists the rules in order.
 // The thresholds:
 //
-//   - queued: something waited in more than 5 % of the window's readings; or fewer
+//   - queued: something waited in more than 5 % of the window's readings; or the
+//     server's count of preemptions grew between the first and the last of them, since
+//     a request that is preempted is put back to wait; or fewer
 //     than 95 % of the streams were decoding (the time between first output and end
 //     of each request, within the window) and the server does not say that it ran at
 //     least 95 % of them;
@@ -106,10 +110,10 @@
 //   - client_limited: the 99th percentile of the lateness of a 5 ms ticker is above
 //     50 ms; or this program used more than 0.9 of the cores it may use; or a request
 //     was sent more than 250 ms after it was due, and 40 ns for each byte of the
-//     wave's bodies, since a server that reads slowly delays that too; or more than half of at least 100
-//     output events of the window came in reads of 4 events or more, held back by a
-//     proxy or by this program. It is asked before queued: stamps that are not
-//     right make every other number wrong;
+//     wave's bodies, since a server that reads slowly delays that too; or more than
+//     half of at least 16 output events of the window came in reads of 4 events or
+//     more, held back by a proxy or by this program. It is asked before queued: stamps
+//     that are not right make every other number wrong;
 //   - loop: the end of one stream's text, as it came, is the same text at least 4
 //     times over at least 4,096 bytes, with a period of at most 4,096 bytes. Only
 //     where the plan asks for it.

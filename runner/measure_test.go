@@ -263,7 +263,8 @@ func checkShape(t *testing.T, p *plan.Plan, tr *record.Trial) {
 			last = c.Tokens
 		}
 	}
-	if want := int64(tr.Concurrency) * 120; (tokens*100 < want*90 || tokens*100 > want*105) && !busy(tr) {
+	// What it owed when the machine paused it before the window, it gives in it.
+	if want := int64(tr.Concurrency) * 120; (tokens*100 < want*85 || tokens*100 > want*125) && !busy(tr) {
 		bad("%d tokens in the window, want about %d", tokens, want)
 	}
 	seen := map[string]int{}

@@ -38,9 +38,11 @@ const (
 	sendLagLimit   = 250 * time.Millisecond
 	sendLagPerByte = 40 * time.Nanosecond
 	// Most output events came in reads of so many events or more: something between
-	// the engine and our clock (a proxy, or this client) held them back.
+	// the engine and our clock (a proxy, or this client) held them back. Below
+	// coalescedMin output events nothing is said; a proxy of 16 KiB in front of one
+	// slow stream gives one lump of 65 in a window.
 	coalescedEvents = 4
-	coalescedMin    = 100 // output events below which nothing is said
+	coalescedMin    = 16
 
 	// Loop guard: the same text at least so often, over so many bytes.
 	loopCycles = 4

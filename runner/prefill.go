@@ -79,6 +79,7 @@ func (t *trial) prefill(ctx context.Context) {
 		case <-wave.Done():
 		case <-ctx.Done():
 		case <-late.C:
+			t.look(ctx)
 			t.facts.limit = limit
 		}
 		wave.Stop(errLimit)
@@ -86,13 +87,9 @@ func (t *trial) prefill(ctx context.Context) {
 	health.stop(&t.rec.Client)
 	t.clientFacts()
 	if scraper != nil {
-		if r, ok := scraper.Last(); ok {
-			t.seen(r)
-		}
 		t.rec.Samples = append(t.rec.Samples, scraper.Stop()...)
 	}
 	if t.facts.limit > 0 {
-		t.look(ctx)
 		t.facts.why = t.gaugeWords()
 		t.suspect(ctx)
 		return
@@ -129,17 +126,24 @@ func (t *trial) took(p workload.Prompt, r *record.Request) {
 	}
 }
 
+// keep makes one reading of the server's metrics and keeps it, if it can be had.
+func (t *trial) keep(ctx context.Context) (r scrape.Reading) {
+	if t.read == nil {
+		return r
+	}
+	t.await(func() {
+		var err error
+		if r, err = scrape.Take(ctx, scrapeDeadline, t.now, t.read); err != nil {
+			r = scrape.Reading{}
+		}
+	})
+	t.rec.Samples = append(t.rec.Samples, r.Samples()...)
+	return r
+}
+
 // cacheHits reads the counter of prefix cache hits, and keeps the reading.
 func (t *trial) cacheHits(ctx context.Context) *float64 {
-	if t.read == nil {
-		return nil
-	}
-	r, err := scrape.Take(ctx, scrapeDeadline, t.now, t.read)
-	if err != nil {
-		return nil
-	}
-	t.rec.Samples = append(t.rec.Samples, r.Samples()...)
-	if v, ok := r.Get(record.SamplePrefixHits); ok {
+	if v, ok := t.keep(ctx).Get(record.SamplePrefixHits); ok {
 		return &v
 	}
 	return nil

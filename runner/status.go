@@ -67,7 +67,7 @@ type facts struct {
 //     measured did not take place;
 //  8. the server was not idle again afterwards: failed (timeout);
 //  9. this client was the limit: client_limited;
-//  10. requests waited, or fewer ran than asked: queued;
+//  10. requests waited or were put back to wait, or fewer ran than asked: queued;
 //  11. fewer streams were decoding than asked although the server ran all: underfilled;
 //  12. valid.
 func judge(t *record.Trial, f facts) (status record.Status, kind record.FailureKind, reason string) {
@@ -266,8 +266,13 @@ func filled(t *record.Trial) (record.Status, string) {
 			ran += s.Value
 		}
 	}
-	if waited*100 > queuedPercent*readings {
-		return record.Queued, fmt.Sprintf("requests waited in %d of %d readings of the window", waited, readings)
+	preempted := grew(t, record.SamplePreemptions)
+	if waited*100 > queuedPercent*readings || preempted > 0 {
+		reason := fmt.Sprintf("requests waited in %d of %d readings of the window", waited, readings)
+		if preempted > 0 {
+			reason += fmt.Sprintf(", and the server preempted %v: the KV cache did not hold all of them", preempted)
+		}
+		return record.Queued, reason
 	}
 	active := activeNs(t, from, to) // stream-nanoseconds
 	whole := asked * (to - from)

@@ -179,6 +179,17 @@ func TestJudge(t *testing.T) {
 				t.Requests[i+1].Chunks = chunks(6*sec, 40*sec, 200, 65)
 			}
 		}, record.ClientLimited, "", "held them back"},
+		{"A21 one slow stream behind a proxy of 16 KB", func(t *record.Trial, f *facts) {
+			// 200 events, one per 250 ms, in lumps of 65: one of them falls into the window.
+			t.Concurrency, t.Requests = 1, t.Requests[:2]
+			t.Requests[1].Chunks = chunks(30*sec, 30*sec, 65, 65)
+			set(t, record.SampleRunning, 1, 1)
+		}, record.ClientLimited, "", "65 of 65 output events"},
+		{"too few events to say", func(t *record.Trial, f *facts) {
+			for i := range t.Requests[1:] {
+				t.Requests[i+1].Chunks = chunks(9*sec, 17*sec, 4, 4)
+			}
+		}, record.Valid, "", ""},
 		{"few clumps", func(t *record.Trial, f *facts) { t.Requests[1].Chunks = chunks(6*sec, 40*sec, 200, 65) }, record.Valid, "", ""},
 		{"two events in a read", func(t *record.Trial, f *facts) {
 			for i := range t.Requests[1:] {
@@ -195,6 +206,32 @@ func TestJudge(t *testing.T) {
 			}
 			set(t, record.SampleWaiting, 1, 1)
 		}, record.Valid, "", ""},
+		{"C07 preempted twice", func(t *record.Trial, f *facts) {
+			for i, n := range []float64{3, 3, 4, 5} {
+				t.Samples = append(t.Samples, record.Sample{AtNs: (11 + int64(i)) * sec, Source: record.SourceMetrics, Name: record.SamplePreemptions, Value: n})
+			}
+		}, record.Queued, "", "waited in 0 of 60 readings of the window, and the server preempted 2"},
+		{"preempted before the window", func(t *record.Trial, f *facts) {
+			for i, n := range []float64{0, 3, 3} {
+				t.Samples = append(t.Samples, record.Sample{AtNs: (9 + int64(i)) * sec, Source: record.SourceMetrics, Name: record.SamplePreemptions, Value: n})
+			}
+		}, record.Valid, "", ""},
+		{"C11 gauges lag, the streams run", func(t *record.Trial, f *facts) { set(t, record.SampleRunning, 0, 2) }, record.Valid, "", ""},
+		{"C12 72 of 256 run", func(t *record.Trial, f *facts) {
+			t.Concurrency, t.Requests = 256, t.Requests[:1]
+			for i := range 256 {
+				r := record.Request{Role: record.RoleMeasured, Stream: i, DueNs: 5 * sec, Outcome: record.OutcomeCancelled, EndNs: ptr(40 * sec)}
+				if i < 72 {
+					r.Chunks = chunks(6*sec, 40*sec, 200, 1)
+				}
+				t.Requests = append(t.Requests, r)
+			}
+			set(t, record.SampleRunning, 72, 1)
+			set(t, record.SampleWaiting, 184, 1)
+		}, record.Queued, "", "60 of 60 readings"},
+		{"C12 the same without metrics", func(t *record.Trial, f *facts) {
+			t.Concurrency, t.Samples = 256, nil
+		}, record.Queued, "", "95 %"},
 		{"three of four ran", func(t *record.Trial, f *facts) {
 			t.Requests = t.Requests[:4]
 			set(t, record.SampleRunning, 3, 1)

@@ -138,9 +138,22 @@ func (t *trial) collect() {
 // the facts.
 func (t *trial) send(ctx context.Context, r *record.Request, body []byte, limit time.Duration) bool {
 	t.await(func() {
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
-		defer cancel()
-		t.client.Stream(ctx, t.call(body), r)
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			t.client.Stream(ctx, t.call(body), r)
+		}()
+		late := time.NewTimer(limit)
+		defer late.Stop()
+		select {
+		case <-done:
+		case <-late.C:
+			t.look(ctx)
+			cancel(errLimit)
+			<-done
+		}
 		if r.Outcome == record.OutcomeCancelled && errors.Is(context.Cause(ctx), errLimit) {
 			t.facts.limit = limit
 		}
@@ -149,7 +162,6 @@ func (t *trial) send(ctx context.Context, r *record.Request, body []byte, limit 
 		return true
 	}
 	if t.facts.limit > 0 {
-		t.look(ctx)
 		t.facts.why = t.gaugeWords()
 		t.suspect(ctx)
 	}
@@ -162,8 +174,11 @@ func (t *trial) call(body []byte) openai.Call {
 }
 
 // look asks for the gauges once more, to say what the server did when a limit
-// passed.
+// passed. It must come before our requests are closed: a request that waits for
+// memory and one that is only slow differ in nothing but these gauges, and a server
+// forgets both at once.
 func (t *trial) look(ctx context.Context) {
+	t.facts.running, t.facts.waiting = nil, nil
 	if t.read == nil {
 		return
 	}
