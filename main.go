@@ -14,11 +14,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"speedmatrix/report/plain"
+	"speedmatrix/report/unit"
 )
 
 // process is what the operating system gives us, so that tests can give it too.
@@ -131,16 +133,18 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 	return root
 }
 
-// printable removes control characters, so that text from servers and files
-// cannot steer the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return r
-		}
-		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
+// printable makes text from servers and files fit for a terminal: nothing in it
+// can steer one.
+func printable(s string) string { return plain.Block(s) }
+
+// oneLine is printable on one line of at most n characters.
+func oneLine(s string, n int) string {
+	s = plain.Line(s)
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
 }
+
+// grouped writes a whole number with thousands commas, as the pages do.
+func grouped(n int64) string { return unit.Decimal(float64(n), 0) }

@@ -13,6 +13,8 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"speedmatrix/experiments/plan"
+	"speedmatrix/report/unit"
+	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
 	"speedmatrix/runner"
 )
@@ -36,7 +38,7 @@ func newView(p process, o runOptions, pl *plan.Plan) view {
 	case p.terminal && !o.plain:
 		return newLiveView(p, pl, left)
 	default:
-		return &plainView{out: p.stderr, result_: p.stdout, left: left}
+		return &plainView{stderr: p.stderr, stdout: p.stdout, left: left}
 	}
 }
 
@@ -102,21 +104,21 @@ func cellLine(c *record.Cell) string {
 		name += fmt.Sprintf(" #%d", c.Repeat)
 	}
 	parts := []string{fmt.Sprintf("%-27s %-15s", name, c.Status.Words())}
-	rate := "output_tokens_per_second"
+	rate := metric.OutputTokensPerSecond
 	if c.Phase == record.PhasePrefill {
-		rate = "prefill_tokens_per_second"
+		rate = metric.PrefillTokensPerSecond
 	}
 	if v, ok := c.Value(rate); ok {
-		parts = append(parts, fmt.Sprintf("%9s tok/s", compact(v)))
+		parts = append(parts, fmt.Sprintf("%9s tok/s", unit.Rate(v).Text))
 	}
-	if v, ok := c.Value("ttft_seconds_p50"); ok {
-		parts = append(parts, grouped(int64(v*1000+0.5))+" ms TTFT")
+	if v, ok := c.Value(metric.TTFT); ok {
+		parts = append(parts, unit.Milliseconds(v*1000).Text+" TTFT")
 	}
-	if v, ok := c.Value("tpot_seconds_p50"); ok {
-		parts = append(parts, fmt.Sprintf("%.1f ms between tokens", v*1000))
+	if v, ok := c.Value(metric.TPOT); ok {
+		parts = append(parts, unit.FineMilliseconds(v*1000).Text+" between tokens")
 	}
-	if v, ok := c.Value("active_requests_mean"); ok && c.Phase == record.PhaseDecode {
-		parts = append(parts, fmt.Sprintf("%.1f active", v))
+	if v, ok := c.Value(metric.ActiveRequests); ok && c.Phase == record.PhaseDecode {
+		parts = append(parts, unit.Tenths(v).Text+" active")
 	}
 	why := c.Reason
 	if c.Status == record.OverCapacity && len(c.Warnings) > 0 {
@@ -128,30 +130,11 @@ func cellLine(c *record.Cell) string {
 	return strings.Join(parts, "  ")
 }
 
-// compact writes a rate as the pages do: 32.7K from ten thousand up.
-func compact(v float64) string {
-	if v >= 10000 {
-		return fmt.Sprintf("%.1fK", v/1000)
-	}
-	whole, frac, _ := strings.Cut(fmt.Sprintf("%.1f", v), ".")
-	var n int64
-	fmt.Sscan(whole, &n)
-	return grouped(n) + "." + frac
-}
-
-func oneLine(s string, n int) string {
-	s = printable(strings.Join(strings.Fields(s), " "))
-	if r := []rune(s); len(r) > n {
-		return string(r[:n]) + "…"
-	}
-	return s
-}
-
 // plainView prints one line per event; for logs and pipes.
 type plainView struct {
-	out, result_ io.Writer
-	left         *remaining
-	stage, step  string
+	stderr, stdout io.Writer
+	left           *remaining
+	stage, text    string // told last
 }
 
 func (v *plainView) launched(l record.Launch) {
@@ -159,7 +142,7 @@ func (v *plainView) launched(l record.Launch) {
 		return
 	}
 	v.left.begin()
-	fmt.Fprintln(v.out, printable(launchLine(l)))
+	fmt.Fprintln(v.stderr, launchLine(l))
 }
 
 func launchLine(l record.Launch) string {
@@ -183,24 +166,30 @@ func launchLine(l record.Launch) string {
 
 func (v *plainView) trial(c record.Cell) {
 	v.left.done(c)
-	fmt.Fprintf(v.out, "%s  [%s]\n", cellLine(&c), v.left)
+	fmt.Fprintf(v.stderr, "%s  [%s]\n", cellLine(&c), v.left)
 }
 
 func (v *plainView) progress(p runner.Progress) {
 	// Inside a cell a log wants nothing; before the first one it wants to know why
 	// it waits.
-	if p.StepID != "" || p.Text == "" || (p.Stage == v.stage && p.Text == v.step) {
+	if p.StepID != "" || p.Text == "" || (p.Stage == v.stage && p.Text == v.text) {
 		return
 	}
-	v.stage, v.step = p.Stage, p.Text
-	fmt.Fprintf(v.out, "%s: %s\n", p.Stage, oneLine(p.Text, 300))
+	v.stage, v.text = p.Stage, p.Text
+	fmt.Fprintf(v.stderr, "%s: %s\n", p.Stage, oneLine(p.Text, 300))
 }
 
 func (v *plainView) end() {}
 
 func (v *plainView) result(path, counts string) error {
-	fmt.Fprintln(v.out, counts)
-	_, err := fmt.Fprintln(v.result_, pagePath(path))
+	return printResult(v.stdout, v.stderr, path, counts)
+}
+
+// printResult ends the views for people: the page's path is all that standard
+// output gets.
+func printResult(stdout, stderr io.Writer, path, counts string) error {
+	fmt.Fprintln(stderr, counts)
+	_, err := fmt.Fprintln(stdout, pagePath(path))
 	return err
 }
 
@@ -239,19 +228,18 @@ func (v *jsonView) result(path, counts string) error {
 
 // liveView is the matrix that fills in cell by cell on a terminal.
 type liveView struct {
-	program *tea.Program
-	ended   chan struct{}
-	out     io.Writer
-	result_ io.Writer
+	program        *tea.Program
+	ended          chan struct{}
+	stderr, stdout io.Writer
 }
 
 func newLiveView(p process, pl *plan.Plan, left *remaining) *liveView {
-	v := &liveView{ended: make(chan struct{}), out: p.stderr, result_: p.stdout}
+	v := &liveView{ended: make(chan struct{}), stderr: p.stderr, stdout: p.stdout}
 	v.program = tea.NewProgram(newLiveModel(pl, left), tea.WithOutput(p.stderr), tea.WithInput(nil), tea.WithoutSignalHandler())
 	go func() {
 		defer close(v.ended)
 		if _, err := v.program.Run(); err != nil {
-			fmt.Fprintf(v.out, "live view: %v\n", err)
+			fmt.Fprintf(v.stderr, "live view: %v\n", err)
 		}
 	}()
 	return v
@@ -267,9 +255,7 @@ func (v *liveView) end() {
 	<-v.ended
 }
 func (v *liveView) result(path, counts string) error {
-	fmt.Fprintln(v.out, counts)
-	_, err := fmt.Fprintln(v.result_, pagePath(path))
-	return err
+	return printResult(v.stdout, v.stderr, path, counts)
 }
 
 // liveModel is the state of the live matrix; pure but for the clock in remaining.
@@ -349,7 +335,7 @@ func (m *liveModel) View() string {
 	if len(m.prefill) > 0 {
 		b.WriteString("\nprefill, tok/s\n")
 		for _, l := range m.prefill {
-			fmt.Fprintf(&b, "  %-8s %s\n", printable(l), m.cell(record.PhasePrefill, l, 1, running, "prefill_tokens_per_second"))
+			fmt.Fprintf(&b, "  %-8s %s\n", printable(l), m.cell(record.PhasePrefill, l, 1, running, metric.PrefillTokensPerSecond))
 		}
 	}
 	if len(m.contexts) > 0 {
@@ -361,7 +347,7 @@ func (m *liveModel) View() string {
 		for _, l := range m.contexts {
 			fmt.Fprintf(&b, "  %-8s", printable(l))
 			for _, c := range m.columns {
-				fmt.Fprintf(&b, "%11s", m.cell(record.PhaseDecode, l, c, running, "output_tokens_per_second"))
+				fmt.Fprintf(&b, "%11s", m.cell(record.PhaseDecode, l, c, running, metric.OutputTokensPerSecond))
 			}
 			b.WriteByte('\n')
 		}
@@ -389,7 +375,7 @@ func (m *liveModel) View() string {
 
 // cell is the text of one cell: its number, a mark with the number where the
 // status is not Valid, or the word.
-func (m *liveModel) cell(phase, label string, concurrency int, running, metric string) string {
+func (m *liveModel) cell(phase, label string, concurrency int, running, name string) string {
 	key := cellKey(phase, label, concurrency)
 	c, ok := m.cells[key]
 	if key == running {
@@ -398,14 +384,14 @@ func (m *liveModel) cell(phase, label string, concurrency int, running, metric s
 	if !ok {
 		return "·"
 	}
-	v, known := c.Value(metric)
+	v, known := c.Value(name)
 	switch {
 	case known && c.Status == record.Valid:
-		return compact(v)
+		return unit.Rate(v).Text
 	case known && c.Status == record.Queued:
-		return compact(v) + " q"
+		return unit.Rate(v).Text + " q"
 	case known:
-		return compact(v) + " !"
+		return unit.Rate(v).Text + " !"
 	case c.Status == record.OverCapacity:
 		return "over"
 	case c.Status == record.NotReady:

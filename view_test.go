@@ -50,8 +50,8 @@ func TestLiveMatrix(t *testing.T) {
 	} {
 		m, _ = m.Update(msg)
 	}
-	want := `Tiny �]0;owned�matrix
-engine ready (launch 1, host), version 0.32.0�[31m, KV capacity unknown
+	want := `Tiny ]0;ownedmatrix
+engine ready (launch 1, host), version 0.32.0[31m, KV capacity unknown
 
 prefill, tok/s
   8K       32.7K
@@ -79,7 +79,7 @@ decode-8k-c4-r1 · window 3.2 s of 10.0 s · 4 active · 2,210 tokens
 func TestPlainLines(t *testing.T) {
 	p := viewPlan()
 	var out, result bytes.Buffer
-	v := &plainView{out: &out, result_: &result, left: newRemaining(p)}
+	v := &plainView{stderr: &out, stdout: &result, left: newRemaining(p)}
 	v.progress(runner.Progress{Stage: "start", Text: "building\x1b[2J the environment"})
 	v.progress(runner.Progress{Stage: "start", Text: "building\x1b[2J the environment"})
 	v.progress(runner.Progress{Stage: "window", StepID: "decode-8k-c1-r1", Text: "not in a log"})
@@ -91,7 +91,7 @@ func TestPlainLines(t *testing.T) {
 	}
 	got := out.String()
 	for _, want := range []string{
-		"start: building�[2J the environment\nsustained decode 8K × 1     Failed           (HTTP 503: �]8;;http://evil�busy)",
+		"start: building[2J the environment\nsustained decode 8K × 1     Failed           (HTTP 503: ]8;;http://evilbusy)",
 		"sustained decode 8K × 4     Valid              2,185.1 tok/s  1,525 ms TTFT  28.1 ms between tokens  4.0 active  [",
 		"1 valid, 1 failed\n",
 	} {
@@ -104,13 +104,5 @@ func TestPlainLines(t *testing.T) {
 	}
 	if result.String() != "results/r/report/index.html\n" {
 		t.Errorf("standard output has %q", result.String())
-	}
-}
-
-func TestCompact(t *testing.T) {
-	for v, want := range map[float64]string{32712: "32.7K", 9999.96: "10,000.0", 2186: "2,186.0", 875: "875.0", 0: "0.0", 1234567: "1234.6K"} {
-		if got := compact(v); got != want {
-			t.Errorf("compact(%v) = %q, want %q", v, got, want)
-		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"speedmatrix/report/internal/group"
-	"speedmatrix/report/internal/plain"
-	"speedmatrix/report/internal/unit"
+	"speedmatrix/report/plain"
+	"speedmatrix/report/unit"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
 )

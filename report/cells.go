@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"speedmatrix/report/internal/group"
-	"speedmatrix/report/internal/plain"
+	"speedmatrix/report/plain"
 	"speedmatrix/report/internal/stats"
-	"speedmatrix/report/internal/unit"
+	"speedmatrix/report/unit"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
 )

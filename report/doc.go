@@ -24,7 +24,7 @@ import (
 	"iter"
 	"slices"
 
-	"speedmatrix/report/internal/unit"
+	"speedmatrix/report/unit"
 	"speedmatrix/results/record"
 )
 

@@ -3,7 +3,7 @@ package markdown
 import (
 	"strings"
 
-	"speedmatrix/report/internal/plain"
+	"speedmatrix/report/plain"
 )
 
 // special are the characters that start or end something inside a paragraph, by

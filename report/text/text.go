@@ -15,7 +15,7 @@ import (
 	"github.com/mattn/go-runewidth"
 
 	"speedmatrix/report"
-	"speedmatrix/report/internal/plain"
+	"speedmatrix/report/plain"
 )
 
 // Render writes the page's short form. Equal pages give equal bytes.

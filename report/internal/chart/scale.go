@@ -3,7 +3,7 @@ package chart
 import (
 	"math"
 
-	"speedmatrix/report/internal/unit"
+	"speedmatrix/report/unit"
 )
 
 // tick is a labelled place on an axis, in the axis's own coordinate.
