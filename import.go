@@ -84,6 +84,9 @@ func importVerb(p process, path, results, experiments string) error {
 		return err
 	}
 	run.ID = store.NewRunID(now, run.Name, random)
+	if run, err = scrubbed(run, secrets); err != nil {
+		return err
+	}
 	stored, err := store.WritePublished(results, run, page.Cells, planJSON, yaml, scrub(data, secrets), renderStored)
 	if err != nil {
 		return err
@@ -93,7 +96,11 @@ func importVerb(p process, path, results, experiments string) error {
 		return err
 	}
 	for _, f := range run.Findings {
-		fmt.Fprintf(p.stderr, "finding: %s: %s\n", printable(f.Where), printable(f.Text))
+		text := f.Text
+		if f.Where != "" {
+			text = f.Where + ": " + text
+		}
+		fmt.Fprintf(p.stderr, "finding: %s\n", printable(text))
 	}
 	fmt.Fprintf(p.stderr, "%d rows, %d findings\n", len(page.Cells), len(run.Findings))
 	fmt.Fprintln(p.stdout, where)

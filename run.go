@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +18,7 @@ import (
 
 	"speedmatrix/experiments/plan"
 	"speedmatrix/experiments/resolve"
+	"speedmatrix/experiments/servecmd"
 	"speedmatrix/experiments/spec"
 	"speedmatrix/pipelines"
 	"speedmatrix/results/metric"
@@ -93,7 +96,7 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	}
 
 	v := newView(p, o, s.resolved.Plan)
-	sink := &recorder{partial: s.partial, view: v, plan: s.resolved.Plan}
+	sink := &recorder{partial: s.partial, view: v, plan: s.resolved.Plan, secrets: s.secrets}
 	for t, err := range s.partial.Trials() {
 		if err != nil {
 			return err
@@ -185,7 +188,14 @@ func openSession(p process, o runOptions, key string) (*session, error) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
 	}
-	r := header(s.experiment, s.resolved, o.experiment, time.Now())
+	r, err := scrubbed(header(s.experiment, s.resolved, o.experiment, time.Now()), s.secrets)
+	if err != nil {
+		return nil, err
+	}
+	// What tells the plan's identity holds no secret; its texts for people may.
+	if s.resolved.Plan.Text, err = scrubbed(s.resolved.Plan.Text, s.secrets); err != nil {
+		return nil, err
+	}
 	r.ID = store.NewRunID(r.StartedAt, r.Name, random)
 	planJSON, err := s.resolved.Plan.JSON()
 	if err != nil {
@@ -343,12 +353,18 @@ type recorder struct {
 	partial *store.Partial
 	view    view
 	plan    *plan.Plan
+	secrets []string
 
 	measured int
 	rows     map[string]record.Status // of the steps that have a row, by StepID
 }
 
 func (r *recorder) Launched(l record.Launch) error {
+	// What a server says of itself may be what it was told.
+	l, err := scrubbed(l, r.secrets)
+	if err != nil {
+		return err
+	}
 	if err := r.partial.PutLaunch(l); err != nil {
 		return err
 	}
@@ -481,15 +497,44 @@ func clip(s string, n int) string {
 	return s[:min(n, len(s))] + "…"
 }
 
-// scrub replaces literal secrets.
+// scrub is [servecmd.Redact] for whole files.
 func scrub(b []byte, secrets []string) []byte {
-	s := string(b)
-	for _, secret := range secrets {
-		if secret != "" {
-			s = strings.ReplaceAll(s, secret, "<redacted>")
+	return []byte(servecmd.Redact(string(b), secrets))
+}
+
+// scrubbed returns a record without the secrets in any of its texts.
+func scrubbed[T any](v T, secrets []string) (T, error) {
+	var out T
+	b, err := json.Marshal(v)
+	if err != nil {
+		return out, err
+	}
+	var tree any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber() // no number changes on the way
+	if err := d.Decode(&tree); err != nil {
+		return out, err
+	}
+	if b, err = json.Marshal(scrubTree(tree, secrets)); err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal(b, &out)
+}
+
+func scrubTree(v any, secrets []string) any {
+	switch v := v.(type) {
+	case string:
+		return servecmd.Redact(v, secrets)
+	case []any:
+		for i := range v {
+			v[i] = scrubTree(v[i], secrets)
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = scrubTree(v[k], secrets)
 		}
 	}
-	return []byte(s)
+	return v
 }
 
 func cacheDir(p process) string {

@@ -76,7 +76,8 @@ func nameParts(name string) []string {
 // address or a header, and keys of known issuers. The last group is the secret.
 var secretShapes = []*regexp.Regexp{
 	regexp.MustCompile(`://[^/\s:@"']*:([^/\s@"']+)@`),
-	regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{6,})`),
+	regexp.MustCompile(`(?i)authorization["'\\]*\s*[:=]\s*["'\\]*(?:bearer|basic|token)\s+([A-Za-z0-9._~+/=-]{6,})`),
+	regexp.MustCompile(`(?i)\bbearer\s+([A-Za-z0-9._~+/=-]{16,})`), // longer than the words that follow it in prose
 	regexp.MustCompile(`\b(hf_[A-Za-z0-9]{30,})`),
 	regexp.MustCompile(`\b(sk-[A-Za-z0-9_-]{20,})`),
 	regexp.MustCompile(`\b(gh[pousr]_[A-Za-z0-9]{30,})`),
@@ -283,21 +284,34 @@ func (c *Command) Redacted() (env []EnvVar, argv []string) {
 	return env, texts(a)
 }
 
-// scrub replaces the command's own secrets in texts for people. Very short ones
-// stay, as they would hit words that are none.
+// scrub replaces secrets in texts for people.
 func (c *Command) scrub(lines []string) []string {
 	out := make([]string, len(lines))
-	var pairs []string
-	for _, s := range c.Secrets {
-		if len(s) >= 4 {
-			pairs = append(pairs, s, Placeholder)
-		}
-	}
-	known := strings.NewReplacer(pairs...)
 	for i, line := range lines {
-		out[i] = scrubShapes(known.Replace(line))
+		out[i] = Redact(line, c.Secrets)
 	}
 	return out
+}
+
+// shortSecret is the length below which a secret may well be a word or number that
+// stands elsewhere too: --api-key vllm, HF_TOKEN=1.
+const shortSecret = 8
+
+// Redact replaces the secrets in a text, wherever they stand, and whatever has the
+// shape of one. A short secret is replaced only as a word of its own that follows
+// the name of a secret.
+func Redact(text string, secrets []string) string {
+	for _, s := range secrets {
+		switch {
+		case s == "" || s == Placeholder:
+		case len(s) >= shortSecret:
+			text = strings.ReplaceAll(text, s, Placeholder)
+		default:
+			re := regexp.MustCompile(`(?i)((?:key|keys|token|passw(?:or)?d|passphrase|secrets?|credentials?|authorization|bearer)[0-9_]*["'\\]*[=:\s]+["'\\]*)` + regexp.QuoteMeta(s) + `($|[\s"',;}\]\\])`)
+			text = re.ReplaceAllString(text, "${1}"+Placeholder+"${2}")
+		}
+	}
+	return scrubShapes(text)
 }
 
 func scrubShapes(text string) string {
