@@ -19,6 +19,10 @@ import (
 	"speedmatrix/runner"
 )
 
+// connectWithin is how long nothing may listen at the URL: long enough for a
+// restart, short enough for a person who mistyped it.
+const connectWithin = 10 * time.Second
+
 // Executor carries out a plan on job.AttachURL.
 type Executor struct{}
 
@@ -35,7 +39,7 @@ func (Executor) Execute(ctx context.Context, job pipelines.Job, sink runner.Sink
 		return err
 	}
 	engine := &runner.Engine{
-		BaseURL: base, APIKey: job.APIKey,
+		BaseURL: base, APIKey: job.APIKey, ConnectWithin: connectWithin,
 		Launch: record.Launch{Number: job.Launch, Executor: "attach", StartedAt: started.UTC()},
 	}
 	return pipelines.Measure(ctx, engine, job, sink)

@@ -493,3 +493,57 @@ func TestTransport(t *testing.T) {
 		t.Errorf("%+v", tr)
 	}
 }
+
+// roundTrips answers from a list of functions, one for each request.
+type roundTrips struct {
+	answers []func() (*http.Response, error)
+	bodies  []string
+}
+
+func (r *roundTrips) RoundTrip(req *http.Request) (*http.Response, error) {
+	b, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.bodies = append(r.bodies, string(b))
+	answer := r.answers[0]
+	r.answers = r.answers[1:]
+	return answer()
+}
+
+// TestClosedWhileIdle is the one failure after which a request is sent again: no
+// server has seen it. All others are data.
+func TestClosedWhileIdle(t *testing.T) {
+	fail := func(text string) func() (*http.Response, error) {
+		return func() (*http.Response, error) { return nil, errors.New(text) }
+	}
+	good := func() (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}},
+			Body: io.NopCloser(strings.NewReader("data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"))}, nil
+	}
+	const idle = "http: server closed idle connection"
+	for _, c := range []struct {
+		name    string
+		answers []func() (*http.Response, error)
+		outcome string
+		sends   int
+	}{
+		{"once", []func() (*http.Response, error){fail(idle), good}, record.OutcomeCompleted, 2},
+		{"twice is a failure", []func() (*http.Response, error){fail(idle), fail(idle), good}, record.OutcomeFailed, 2},
+		{"reset is a failure", []func() (*http.Response, error){fail("connection reset by peer"), good}, record.OutcomeFailed, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rt := &roundTrips{answers: c.answers}
+			var rec record.Request
+			New("http://server", "", 1, rt).Stream(t.Context(), Call{Path: ChatPath, Body: []byte("{}"), Clock: func() int64 { return 1 }}, &rec)
+			if rec.Outcome != c.outcome || len(rt.bodies) != c.sends {
+				t.Errorf("outcome %s (%s), sent %d times", rec.Outcome, rec.Message, len(rt.bodies))
+			}
+			for _, b := range rt.bodies {
+				if b != "{}" {
+					t.Errorf("sent %q", b)
+				}
+			}
+		})
+	}
+}

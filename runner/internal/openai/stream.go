@@ -90,28 +90,9 @@ func (c *Client) exchange(parent context.Context, st *stream) {
 		}
 	}()
 
-	var conn *stampConn
-	req, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) {
-			if conn = stamped(info.Conn); conn != nil {
-				conn.use(&st.call.Clock)
-			}
-		},
-	}), http.MethodPost, st.call.Path, newBody(st.call.Body))
-	if err != nil {
-		st.fail(st.now(), record.FailConnect, err.Error())
-		return
-	}
-	req.Header.Set("Accept", "text/event-stream")
-
-	sent := st.now() // for a transport that is not ours
-	resp, err := c.streams.RoundTrip(req)
-	if conn != nil {
-		// Taken now: once the reply is read, the connection can be another call's.
-		sent = conn.sent.Load()
-	}
-	if sent >= 0 && (conn != nil || err == nil) {
-		st.rec.SentNs = ptr(sent)
+	resp, conn, err := c.send(ctx, st)
+	if closedWhileIdle(err) {
+		resp, conn, err = c.send(ctx, st)
 	}
 	if err != nil {
 		st.fail(st.now(), record.FailConnect, err.Error())
@@ -135,6 +116,41 @@ func (c *Client) exchange(parent context.Context, st *stream) {
 		return
 	}
 	resp.Body.Close()
+}
+
+// closedWhileIdle says that a kept connection had been closed by the server before
+// the request was on it, so no server has seen it: the one case in which it is sent
+// again. Everything else that fails is data.
+func closedWhileIdle(err error) bool {
+	// net/http does not export the error.
+	return err != nil && err.Error() == "http: server closed idle connection"
+}
+
+// send makes the request once and stamps it.
+func (c *Client) send(ctx context.Context, st *stream) (*http.Response, *stampConn, error) {
+	var conn *stampConn
+	req, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if conn = stamped(info.Conn); conn != nil {
+				conn.use(&st.call.Clock)
+			}
+		},
+	}), http.MethodPost, st.call.Path, newBody(st.call.Body))
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+
+	sent := st.now() // for a transport that is not ours
+	resp, err := c.streams.RoundTrip(req)
+	if conn != nil {
+		// Taken now: once the reply is read, the connection can be another call's.
+		sent = conn.sent.Load()
+	}
+	if sent >= 0 && (conn != nil || err == nil) {
+		st.rec.SentNs = ptr(sent)
+	}
+	return resp, conn, err
 }
 
 // drain sees whether the reply is over, so that the connection can serve the next
