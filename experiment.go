@@ -33,7 +33,7 @@ func loadExperiment(path string, f experimentFlags) (*spec.Experiment, *resolve.
 }
 
 func resolveExperiment(path, dir string, data []byte, f experimentFlags) (*spec.Experiment, *resolve.Resolved, error) {
-	e, err := spec.Parse(path, data, spec.Options{Sets: f.sets, CheckCommand: commandMistakes})
+	e, err := spec.Parse(path, data, spec.Options{Sets: f.sets, CheckCommand: servecmd.Check})
 	if err != nil {
 		return nil, nil, usageError{err: err}
 	}
@@ -47,13 +47,6 @@ func resolveExperiment(path, dir string, data []byte, f experimentFlags) (*spec.
 		return nil, nil, usageError{err: err}
 	}
 	return e, r, nil
-}
-
-// commandMistakes tells spec what servecmd finds wrong with a serve command.
-func commandMistakes(text string, report func(line, column int, message string)) {
-	for _, e := range servecmd.Mistakes(text) {
-		report(e.Line, e.Column, e.Message)
-	}
 }
 
 // readFile reads a whole file of bounded size.

@@ -316,9 +316,7 @@ func (b *builder) headlines() []Headline {
 			}
 			h.Condition = strings.Join(parts, " · ")
 		}
-		if b.run.Kind == record.Simulated {
-			h.Condition += " · SIMULATED"
-		}
+		h.Condition = b.say(h.Condition)
 		return h
 	}
 	withTTFT := func(c group.Cell, parts ...string) []string {

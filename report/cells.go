@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"speedmatrix/report/internal/group"
-	"speedmatrix/report/plain"
 	"speedmatrix/report/internal/stats"
+	"speedmatrix/report/plain"
 	"speedmatrix/report/unit"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
@@ -206,6 +206,7 @@ func (b *builder) matrix() *Matrix {
 		{HeatMetric{Key: "ttft", Label: "TTFT", Unit: "ms", LowerIsBetter: true}, b.cols.ttft},
 		{HeatMetric{Key: "tpot", Label: "Time between tokens", Unit: "ms", LowerIsBetter: true}, b.cols.tpot},
 	}
+	var ends [][2]float64 // lowest and highest of each metric
 	for _, s := range shown {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, c := range at {
@@ -216,6 +217,7 @@ func (b *builder) matrix() *Matrix {
 		s.Lowest, s.Highest = s.col.format(lo), s.col.format(hi)
 		s.Log = spansFar(lo, hi)
 		m.Metrics = append(m.Metrics, s.HeatMetric)
+		ends = append(ends, [2]float64{lo, hi})
 	}
 	for _, label := range labels {
 		row := MatrixRow{Context: label}
@@ -231,7 +233,7 @@ func (b *builder) matrix() *Matrix {
 				v := HeatValue{Number: unit.Absent()}
 				if smp, ok := b.sample(c, s.col); ok {
 					v.Number = s.col.format(smp.Median)
-					v.Heat = heat(smp.Median, m.Metrics[i])
+					v.Heat = heat(smp.Median, ends[i][0], ends[i][1], m.Metrics[i])
 				}
 				cell.Values = append(cell.Values, v)
 			}
@@ -252,16 +254,9 @@ func absentValues(n int) []HeatValue {
 
 func spansFar(lo, hi float64) bool { return lo > 0 && !math.IsInf(hi, 0) && hi > logFrom*lo }
 
-// heat places v on a metric's scale, 1 best. Where all values are equal there
-// is nothing to tell apart, and all are in the middle.
-func heat(v float64, m HeatMetric) *float64 {
-	var lo, hi float64
-	if _, err := fmt.Sscan(m.Lowest.Exact, &lo); err != nil {
-		return nil
-	}
-	if _, err := fmt.Sscan(m.Highest.Exact, &hi); err != nil {
-		return nil
-	}
+// heat places v on a metric's scale from lo to hi, 1 best. Where all values are
+// equal there is nothing to tell apart, and all are in the middle.
+func heat(v, lo, hi float64, m HeatMetric) *float64 {
 	if m.Log {
 		v, lo, hi = math.Log(v), math.Log(lo), math.Log(hi)
 	}

@@ -28,7 +28,7 @@ type Faults struct {
 	MetricsStatus int // /metrics answers with this status and a proxy's page
 }
 
-// field binds a fault's name in [ParseFaults] to what reads its value.
+// faultField binds a fault's name in [ParseFaults] to what reads its value.
 type faultField struct {
 	name string
 	set  func(*Faults, string) error

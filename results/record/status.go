@@ -29,7 +29,7 @@ const (
 	Interrupted Status = "interrupted"
 )
 
-// Statuses lists the closed set, in the order of design.md.
+// Statuses lists the closed set, in the order of FORMAT.md.
 var Statuses = []Status{Valid, Queued, OverCapacity, NotReady, Underfilled,
 	ClientLimited, Failed, Loop, Skipped, Interrupted}
 
