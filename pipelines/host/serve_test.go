@@ -254,6 +254,15 @@ func TestExecuteFails(t *testing.T) {
 				if l := s.last(); l.ExitStatus == "" || len(l.LogTail) == 0 || l.EndedAt == nil {
 					t.Errorf("launch: %+v", l)
 				}
+				// One start, however it ends (B11).
+				for _, l := range s.launches {
+					if l.Number != 1 {
+						t.Errorf("launch %d", l.Number)
+					}
+				}
+				if n := strings.Count(logOf(t, job), "not enough memory"); n > 1 {
+					t.Errorf("it was started %d times", n)
+				}
 			}
 		})
 	}
