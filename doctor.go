@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -8,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -24,7 +28,7 @@ need nothing. A line that begins with "lacks" names the command that mends it.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			lacks := 0
-			for _, check := range checks(p, results) {
+			for _, check := range checks(c.Context(), p, results) {
 				lacks += check.print(p.stdout)
 			}
 			if lacks > 0 {
@@ -40,7 +44,7 @@ need nothing. A line that begins with "lacks" names the command that mends it.`,
 // check is one thing a machine has or lacks.
 type check struct {
 	name string
-	for_ string // who needs it
+	why  string // who needs it, or what for
 	has  string // what was found; empty: lacking
 	mend string // the command, or the sentence, that mends it
 	soft bool   // nice to have: its absence is no failure
@@ -52,23 +56,23 @@ func (c check) print(w io.Writer) int {
 		fmt.Fprintf(w, "has    %-22s %s\n", c.name, printable(c.has))
 		return 0
 	case c.soft:
-		fmt.Fprintf(w, "no     %-22s %s; %s\n", c.name, c.for_, c.mend)
+		fmt.Fprintf(w, "no     %-22s %s; %s\n", c.name, c.why, c.mend)
 		return 0
 	}
-	fmt.Fprintf(w, "lacks  %-22s %s; mend it with: %s\n", c.name, c.for_, c.mend)
+	fmt.Fprintf(w, "lacks  %-22s %s; mend it with: %s\n", c.name, c.why, c.mend)
 	return 1
 }
 
-func checks(p process, results string) []check {
+func checks(ctx context.Context, p process, results string) []check {
 	return []check{
 		resultsFolder(results),
-		diskSpace(results),
+		diskSpace(cacheDir(p)),
 		fileLimit(),
 		loopback(),
-		python(p),
-		{name: "uv", for_: "makes source wheel faster", has: look("uv"), mend: "python3 -m pip install uv", soft: true},
-		{name: "nvidia-smi", for_: "GPU facts of source host and wheel", has: look("nvidia-smi"), mend: "install the NVIDIA driver, if there is a GPU", soft: true},
-		{name: "container engine", for_: "sources image and commit", has: firstOf(look("docker"), look("podman")), mend: "install Docker or Podman", soft: true},
+		python(ctx),
+		{name: "uv", why: "makes source wheel faster", has: look("uv"), mend: "python3 -m pip install uv", soft: true},
+		{name: "nvidia-smi", why: "GPU facts of source host and wheel", has: look("nvidia-smi"), mend: "install the NVIDIA driver, if there is a GPU", soft: true},
+		{name: "container engine", why: "sources image and commit", has: cmp.Or(look("docker"), look("podman")), mend: "install Docker or Podman", soft: true},
 	}
 }
 
@@ -80,35 +84,32 @@ func look(name string) string {
 	return path
 }
 
-func firstOf(s ...string) string {
-	for _, v := range s {
-		if v != "" {
-			return v
-		}
+func resultsFolder(dir string) check {
+	c := check{name: "results folder", why: "runs are stored there", mend: "mkdir -p " + dir + " && chmod u+w " + dir}
+	if parent := existing(dir); unix.Access(parent, unix.W_OK) == nil {
+		c.has = parent + " can be written"
 	}
-	return ""
+	return c
 }
 
-func resultsFolder(dir string) check {
-	c := check{name: "results folder", for_: "runs are stored there", mend: "mkdir -p " + dir + " && chmod u+w " + dir}
-	for parent := dir; ; parent = filepath.Dir(parent) {
-		if _, err := os.Stat(parent); err != nil && parent != filepath.Dir(parent) {
-			continue
+// existing is the folder, or the nearest one above it that exists.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
 		}
-		if unix.Access(parent, unix.W_OK) == nil {
-			c.has = parent + " can be written"
-		}
-		return c
+		dir = filepath.Dir(dir)
 	}
 }
 
 // minFree is room for a venv of vLLM (5.6 GB seen) and some runs.
 const minFree = 8 << 30
 
+// diskSpace looks at the disk of the cache folder, which need not exist yet.
 func diskSpace(dir string) check {
-	c := check{name: "disk", for_: "a vLLM environment takes 5.6 GB", mend: "free some space, or set XDG_CACHE_HOME to a larger disk", soft: true}
+	c := check{name: "disk", why: "a vLLM environment takes 5.6 GB", mend: "free some space, or set XDG_CACHE_HOME to a larger disk", soft: true}
 	var s unix.Statfs_t
-	if unix.Statfs(".", &s) == nil {
+	if unix.Statfs(existing(dir), &s) == nil {
 		free := s.Bavail * uint64(s.Bsize)
 		if free >= minFree {
 			c.has = fmt.Sprintf("%.0f GiB free", float64(free)/(1<<30))
@@ -121,7 +122,7 @@ func diskSpace(dir string) check {
 const minFiles = 2048
 
 func fileLimit() check {
-	c := check{name: "file descriptors", for_: "a stream takes one", mend: fmt.Sprintf("ulimit -n %d", minFiles)}
+	c := check{name: "file descriptors", why: "a stream takes one", mend: fmt.Sprintf("ulimit -n %d", minFiles)}
 	var r unix.Rlimit
 	// The Go runtime raises the soft limit to the hard one at start.
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil && r.Cur >= minFiles {
@@ -131,7 +132,7 @@ func fileLimit() check {
 }
 
 func loopback() check {
-	c := check{name: "loopback", for_: "the engine listens there", mend: "ip link set lo up"}
+	c := check{name: "loopback", why: "the engine listens there", mend: "ip link set lo up"}
 	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		c.has = l.Addr().String()
 		l.Close()
@@ -139,12 +140,15 @@ func loopback() check {
 	return c
 }
 
-func python(p process) check {
-	c := check{name: "python 3.11 or newer", for_: "source wheel makes a venv with it", mend: "apt-get install python3-venv", soft: true}
+func python(ctx context.Context) check {
+	c := check{name: "python 3.11 or newer", why: "source wheel makes a venv with it", mend: "apt-get install python3-venv", soft: true}
 	for _, name := range []string{"python3.12", "python3.13", "python3.11", "python3"} {
 		if path := look(name); path != "" {
-			out, err := exec.Command(path, "--version").Output()
-			if err == nil && !strings.HasPrefix(string(out), "Python 3.10") {
+			ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("no version within 10 s"))
+			out, err := exec.CommandContext(ctx, path, "--version").Output()
+			cancel()
+			var minor int
+			if _, scanErr := fmt.Sscanf(string(out), "Python 3.%d", &minor); err == nil && scanErr == nil && minor >= 11 {
 				c.has = strings.TrimSpace(string(out)) + " at " + path
 				return c
 			}

@@ -78,11 +78,7 @@ func askCapacity(ctx context.Context, url string, c plan.Capacity) (plan.Capacit
 	if m.KVCapacityTokens == nil {
 		return c, fmt.Errorf("%s/metrics does not tell it", url)
 	}
-	c.KVTokens, c.Source = *m.KVCapacityTokens, "metrics"
-	if len(m.KVCapacityPerEngine) > 1 {
-		c.PerEngine = m.KVCapacityPerEngine[0]
-	}
-	return c, nil
+	return c.Told(*m.KVCapacityTokens, m.KVCapacityPerEngine, "metrics"), nil
 }
 
 type plannedStep struct {

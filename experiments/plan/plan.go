@@ -16,6 +16,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -100,6 +101,20 @@ type Capacity struct {
 	PerEngine   int64  `json:"per_engine,omitempty"`
 	Source      string `json:"source,omitempty"`        // option, experiment, metrics
 	MaxModelLen int64  `json:"max_model_len,omitempty"` // 0: ask the engine
+}
+
+// Told completes a capacity that the plan leaves open with what the engine says of
+// its KV cache. A request lives on one engine, and it may be any of them, so the
+// smallest one bounds it.
+func (c Capacity) Told(tokens int64, perEngine []int64, source string) Capacity {
+	if c.KVTokens > 0 {
+		return c
+	}
+	c.KVTokens, c.Source = tokens, source
+	if c.PerEngine == 0 && len(perEngine) > 1 {
+		c.PerEngine = slices.Min(perEngine)
+	}
+	return c
 }
 
 // Limits after which a stage has failed. 0: derived, as documented in package

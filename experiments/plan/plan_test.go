@@ -200,3 +200,22 @@ func ExampleDigest() {
 	fmt.Println(d[:3], len(d), err)
 	// Output: h1: 47 <nil>
 }
+
+func TestTold(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		in        Capacity
+		perEngine []int64
+		want      Capacity
+	}{
+		{"one engine", Capacity{Rule: "worst_case"}, []int64{100}, Capacity{Rule: "worst_case", KVTokens: 100, Source: "label"}},
+		{"the smallest of several", Capacity{}, []int64{60, 40}, Capacity{KVTokens: 100, PerEngine: 40, Source: "label"}},
+		{"the plan's own stands", Capacity{KVTokens: 7, Source: "option"}, []int64{60, 40}, Capacity{KVTokens: 7, Source: "option"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.in.Told(100, c.perEngine, "label"); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}

@@ -143,6 +143,9 @@ func (r *row) where() string {
 
 // stepID is the name that a plan gives to the cell.
 func (r *row) stepID(repeat int) string {
+	if r.phase == record.PhasePrefill {
+		return fmt.Sprintf("%s-%s-r%d", r.phase, strings.ToLower(r.label), repeat)
+	}
 	return fmt.Sprintf("%s-%s-c%d-r%d", r.phase, strings.ToLower(r.label), r.requests, repeat)
 }
 
