@@ -183,7 +183,7 @@ func requestsTable() table[requestRow] {
 			dictionary(texts("outcome", "completed, cancelled (closed by us) or failed", func(r *R) *string { return &r.r.Outcome })),
 			dictionary(textsOrNull("failure_kind", "what failed; only with outcome failed", func(r *R) *record.FailureKind { return &r.r.FailureKind })),
 			countsOrNull("http_status", "", "status of the reply; null if there was none", func(r *R) *int { return &r.r.HTTPStatus }),
-			countsOrNull("error_code", "", "code of the server's error object; null if it gave none", func(r *R) *int { return &r.r.ErrorCode }),
+			countsOrNull("error_code", "", "code of the server's error object, else the HTTP status that was not 200; null if neither", func(r *R) *int { return &r.r.ErrorCode }),
 			integersOrNull("retry_after_seconds", "seconds", "wait that the server asked for", func(r *R) **int64 { return &r.r.RetryAfterSeconds }),
 			textsOrNull("message", "the server's words, at most 2 KiB, secrets removed", func(r *R) *string { return &r.r.Message }),
 			dictionary(textsOrNull("finish_reason", "as sent", func(r *R) *string { return &r.r.FinishReason })),

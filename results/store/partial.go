@@ -279,19 +279,7 @@ func (p *Partial) Run() record.Run {
 	return run
 }
 
-// SetRun replaces what is known of the run. Launches that were put stay.
-func (p *Partial) SetRun(run record.Run) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.open(); err != nil {
-		return err
-	}
-	if err := p.setRun(run); err != nil {
-		return err
-	}
-	return p.writeRun()
-}
-
+// setRun replaces what is known of the run. Launches that were put stay.
 func (p *Partial) setRun(run record.Run) error {
 	if run.ID != p.run.ID {
 		return fmt.Errorf("run %s: cannot become run %s", p.run.ID, run.ID)
