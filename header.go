@@ -58,13 +58,38 @@ func header(e *spec.Experiment, r *resolve.Resolved, path string, now time.Time)
 	if len(id.Model.Served) > 0 {
 		run.Load.ServedModel = id.Model.Served[0]
 	}
-	again := "speedmatrix run " + path
-	for _, s := range e.Overrides {
-		again += " --set '" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	run.Again = again
+	run.Again = again(path, e, r)
 	return run
 }
+
+// again is the command that makes the run again. What is found out anew, such as a
+// key, is not part of it.
+func again(path string, e *spec.Experiment, r *resolve.Resolved) string {
+	command := "speedmatrix run " + shellWord(path)
+	for _, s := range e.Overrides {
+		command += " --set " + shellQuote(s)
+	}
+	if r.Source.Attach != e.Engine.Source.Attach {
+		command += " --attach " + shellWord(r.Source.Attach)
+	}
+	if c := r.Plan.Identity.Capacity; c.Source == "option" {
+		command += fmt.Sprintf(" --kv-capacity %d", c.KVTokens)
+	}
+	return command
+}
+
+// shellWord quotes what a shell would not take as one plain word.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,@%+=", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return shellQuote(s)
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // planFields are the plan and the method, for the page.
 func planFields(id *plan.Identity, digest string) []record.Field {

@@ -57,6 +57,9 @@ second stops at once. Either way --resume goes on where it ended.`,
 			if (len(args) == 1) == (o.resume != "") {
 				return usageError{errors.New("give an EXPERIMENT, or --resume with a run that was interrupted"), c.CommandPath()}
 			}
+			if err := notEmpty(c, "api-key-env", "api-key-file", "results"); err != nil {
+				return err
+			}
 			if o.resume == "" {
 				o.experiment = args[0]
 			}
@@ -75,9 +78,21 @@ second stops at once. Either way --resume goes on where it ended.`,
 }
 
 func addExperimentFlags(c *cobra.Command, f *experimentFlags) {
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return notEmpty(c, "attach") }
 	c.Flags().StringArrayVar(&f.sets, "set", nil, "change a value of the experiment, such as matrix.duration=5s (recorded; may be repeated)")
 	c.Flags().StringVar(&f.attach, "attach", "", "measure the server at this URL instead of the experiment's source")
 	c.Flags().Int64Var(&f.kvCapacity, "kv-capacity", 0, "tokens that the KV cache holds, instead of asking the engine")
+}
+
+// notEmpty refuses a flag that was given without a value, as by a shell variable
+// that is not set: without it something else would be measured than was meant.
+func notEmpty(c *cobra.Command, flags ...string) error {
+	for _, name := range flags {
+		if f := c.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return usageError{fmt.Errorf("--%s: the value is empty", name), c.CommandPath()}
+		}
+	}
+	return nil
 }
 
 // runVerb is one run, new or resumed.
