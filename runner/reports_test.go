@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -541,6 +542,98 @@ func TestReportLingeringStreams(t *testing.T) {
 	if next.Status != record.Valid && !busy(next) {
 		t.Errorf("%s", describe(next))
 	}
+}
+
+// A37: a server that keeps the connection open after [DONE], and sends more. The
+// request ends there, its successor follows at once, and what came late is nothing.
+func TestReportOpenAfterDone(t *testing.T) {
+	t.Parallel()
+	e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
+		if !measured(r) {
+			return false
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		out := http.NewResponseController(w)
+		for n := 1; n <= 5; n++ {
+			fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],\"usage\":{\"prompt_tokens\":1024,\"completion_tokens\":%d}}\n\n", n)
+			out.Flush()
+			<-time.After(10 * time.Millisecond)
+		}
+		io.WriteString(w, "data: [DONE]\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"late\"}}],\"usage\":{\"completion_tokens\":99}}\n\n")
+		out.Flush()
+		hold(r)
+		return true
+	})
+	s := &sink{t: t}
+	if err := s.measure(t.Context(), e, thePlan(decode(1024, 2)), runner.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	completed, slow := 0, 0
+	ends := map[int]int64{}
+	for _, r := range s.trials[0].Requests {
+		if r.Role != record.RoleMeasured {
+			continue
+		}
+		if end, ok := ends[r.Stream]; ok && r.DueNs-end > int64(50*time.Millisecond) {
+			slow++
+		}
+		ends[r.Stream] = *r.EndNs
+		if r.Outcome == record.OutcomeCompleted {
+			completed++
+			if *r.CompletionTokens != 5 || len(r.Chunks) != 5 {
+				t.Errorf("%d tokens in %d events", *r.CompletionTokens, len(r.Chunks))
+			}
+		}
+	}
+	if completed < 8 || slow*2 > completed { // a machine that pauses makes some slow
+		t.Errorf("%d requests ended, %d successors came late: %s", completed, slow, describe(&s.trials[0]))
+	}
+}
+
+// B08: for a while nothing listens at all; that is no error of an engine that starts.
+func TestReportPortOpensLate(t *testing.T) {
+	t.Parallel()
+	e := serve(t, profile(), simulator.Faults{})
+	var tries atomic.Int32
+	late := transport(func(r *http.Request) (*http.Response, error) {
+		if tries.Add(1) <= 4 {
+			return nil, syscall.ECONNREFUSED
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	})
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	if err := runner.WaitReady(t.Context(), e, thePlan(), runner.Options{Transport: late}); err != nil {
+		t.Errorf("after %d tries: %v", tries.Load(), err)
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// D07: 32 requests of 1 MB at once. The client is not the limit, or says that it is.
+func TestReportLargeBodies(t *testing.T) {
+	// Not beside other tests, whose clocks the work of this engine would stop.
+	pr := profile()
+	pr.MaxModelLen, pr.KVTokens, pr.Slots = 1<<20, 1<<24, 32
+	pr.Prefill[0].TokensPerSecond = 1e8
+	pr.Decode.Rows[0].Ms = simulator.Millis(50)
+	p := thePlan(decode(250_000, 32))
+	s := &sink{t: t}
+	if err := s.measure(t.Context(), serve(t, pr, simulator.Faults{}), p, runner.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	tr := &s.trials[0]
+	if tr.Status != record.Valid && !busy(tr) || tr.PromptTokens == nil || *tr.PromptTokens != 250_000 || tr.Client.PeakOpen != 32 {
+		t.Errorf("%s, %v tokens, %d open", describe(tr), tr.PromptTokens, tr.Client.PeakOpen)
+	}
+	row := metric.Cell(tr, 0)
+	lag, ok1 := row.Value(metric.SendLagMax)
+	cpu, ok2 := row.Value(metric.ClientCPU)
+	if !ok1 || !ok2 {
+		t.Error("the client says nothing of itself")
+	}
+	t.Logf("%s: sent at most %.3f s late, %.2f of the cores", tr.Status, lag, cpu)
 }
 
 // D27: one of 8 streams breaks in the window.

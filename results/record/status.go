@@ -7,8 +7,8 @@ type Status string
 const (
 	// Valid: measured over the window it claims, nothing waited.
 	Valid Status = "valid"
-	// Queued: requests waited for more than 5 % of the window, or fewer were
-	// active than asked. The numbers stand.
+	// Queued: requests waited for more than 5 % of the window, were preempted in it
+	// and put back to wait, or fewer were active than asked. The numbers stand.
 	Queued Status = "queued"
 	// OverCapacity: not sent because it would not fit the KV cache (Reason
 	// "predicted"), or sent and not one token came (Reason "no_output").
