@@ -332,7 +332,7 @@ func (s *session) job(p process, key string, drain <-chan struct{}) pipelines.Jo
 		Drain:     drain,
 	}
 	if c := s.resolved.Command; c != nil {
-		j.Argv = resolve.Bind(c.Argv)
+		j.Argv = servecmd.Unbound(c.Argv)
 		j.Env = map[string]string{}
 		for _, v := range c.Env {
 			j.Env[v.Name] = v.Value

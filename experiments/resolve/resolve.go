@@ -98,7 +98,7 @@ func Resolve(e *spec.Experiment, o Options) (*Resolved, error) {
 		r.Command = c
 		text.Comments, text.Command = c.Comments, c.Shell()
 		env, argv := c.Redacted()
-		id.Engine.Argv = Bind(argv)
+		id.Engine.Argv = servecmd.Unbound(argv)
 		if len(env) > 0 {
 			id.Engine.Env = map[string]string{}
 			for _, v := range env {
@@ -123,15 +123,6 @@ func Resolve(e *spec.Experiment, o Options) (*Resolved, error) {
 	id.Steps = steps(e.Matrix)
 	r.Plan = &plan.Plan{Text: text, Identity: id, Unpinned: unpinned(&id, r.Source, r.Command)}
 	return r, r.Plan.Seal()
-}
-
-// Bind removes what says only where the server listens and who may ask it: it is
-// bound anew by whoever starts the engine and cannot move a number.
-func Bind(argv []string) []string {
-	for _, flag := range []string{"--host", "--port", "--api-key"} {
-		argv = servecmd.Without(argv, flag)
-	}
-	return argv
 }
 
 func (r *Resolved) pin(e *spec.Experiment, o Options, id *plan.Identity) error {

@@ -25,8 +25,8 @@
 //
 // [Command.Shell] and [Command.Redacted] never show a secret: a value whose name
 // says so (api-key, token, password, secret, HF_TOKEN, *_API_KEY, …), in flags,
-// environment and JSON, becomes [Placeholder]. [Flag], [With] and [Without] work
-// on plain argv.
+// environment and JSON, becomes [Placeholder]. [Flag], [Without] and
+// [Unbound] work on plain argv.
 package servecmd
 
 import (

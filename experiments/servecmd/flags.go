@@ -2,7 +2,6 @@ package servecmd
 
 import (
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -22,48 +21,27 @@ func Flag(argv []string, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// With returns argv with the flag set to the values: in the place of its first
-// occurrence, else at the end. Other occurrences go. No values: a switch. Argv
-// itself is not changed.
-func With(argv []string, name string, values ...string) []string {
-	return replace(argv, name, true, values)
-}
-
-// Without returns argv without the flag and its values.
+// Without returns argv without the flag and its values. Argv itself is not changed.
 func Without(argv []string, name string) []string {
-	return replace(argv, name, false, nil)
+	want := canonical(name)
+	var out []string
+	from := 0
+	for _, u := range scan(argv) {
+		if u.name == want {
+			out = append(out, argv[from:u.from]...)
+			from = u.to
+		}
+	}
+	return append(out, argv[from:]...)
 }
 
-func replace(argv []string, name string, set bool, values []string) []string {
-	want := canonical(name)
-	long := want
-	if !strings.HasPrefix(name, "-") {
-		want, long = canonical("--"+name), "--"+name
+// Unbound returns argv without what says only where the server listens and who may
+// ask it: whoever starts the engine binds it anew, and it cannot move a number.
+func Unbound(argv []string) []string {
+	for _, flag := range []string{"--host", "--port", "--api-key"} {
+		argv = Without(argv, flag)
 	}
-	insert := append([]string{long}, values...)
-	var out []string
-	from, done := 0, !set
-	uses := scan(argv)
-	for _, u := range uses {
-		if u.name != want {
-			continue
-		}
-		out = append(out, argv[from:u.from]...)
-		if !done {
-			out = append(out, insert...)
-			done = true
-		}
-		from = u.to
-	}
-	out = append(out, argv[from:]...)
-	if done {
-		return out
-	}
-	// Before --, behind which everything is no flag.
-	if i := slices.Index(out[argsStart(out):], "--"); i >= 0 {
-		return slices.Insert(out, argsStart(out)+i, insert...)
-	}
-	return append(out, insert...)
+	return argv
 }
 
 // flagUse is one flag in argv: argv[from:to], its values among them.

@@ -70,10 +70,7 @@ func flagBefore(argv []string, i int) string {
 }
 
 func bind(argv []string, port int) []string {
-	for _, flag := range []string{"--host", "--port", "--api-key"} {
-		argv = servecmd.Without(argv, flag)
-	}
-	return append(slices.Clone(argv), "--host", "127.0.0.1", "--port", strconv.Itoa(port))
+	return append(servecmd.Unbound(argv), "--host", "127.0.0.1", "--port", strconv.Itoa(port))
 }
 
 // serveEnv makes the engine's environment and the part of it that is recorded:
