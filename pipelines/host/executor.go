@@ -32,7 +32,12 @@ type Executor struct {
 	Port int
 }
 
-const defaultGrace = 15 * time.Second
+const (
+	defaultGrace = 15 * time.Second
+	// loadingGrace is for an engine that is not ready: vLLM takes no notice of TERM
+	// while it loads, and it has nothing yet to end in good order.
+	loadingGrace = 3 * time.Second
+)
 
 // Execute carries out job's plan on an engine of this machine.
 func (x Executor) Execute(ctx context.Context, pj pipelines.Job, sink runner.Sink) error {
@@ -146,15 +151,29 @@ func (j *job) execute(ctx, starting context.Context) error {
 	return j.launch(ctx, starting, program, dir, settings)
 }
 
-// launch is one start of the engine: everything that it makes is gone when it
-// returns, however far it came.
+// launch is one start of the engine.
+type launch struct {
+	*job
+	engine   *runner.Engine
+	process  *process
+	log      *logWriter
+	logPath  string
+	port     int
+	gpus     map[string]int // memory in use before
+	settings []record.Field // of what we made; the log's come after them
+	facts    logFacts
+	ready    atomic.Bool
+}
+
+// launch starts the engine, measures it and ends it: everything that it makes is
+// gone when it returns, however far it came.
 func (j *job) launch(ctx, starting context.Context, program, dir string, settings []record.Field) (err error) {
-	port := j.port
-	if port == 0 {
-		if port, err = choosePort(); err != nil {
+	l := &launch{job: j, port: j.port, settings: settings}
+	if l.port == 0 {
+		if l.port, err = choosePort(); err != nil {
 			return err
 		}
-	} else if err := portFree(port); err != nil {
+	} else if err := portFree(l.port); err != nil {
 		return fmt.Errorf("%w; end that process, or let a free port be chosen", err)
 	}
 	key := j.APIKey
@@ -162,7 +181,7 @@ func (j *job) launch(ctx, starting context.Context, program, dir string, setting
 		key = rand.Text()
 	}
 	j.secrets = append(j.secrets, key)
-	cmd, err := j.serveCommand(program, port, key)
+	cmd, err := j.serveCommand(program, l.port, key)
 	if err != nil {
 		return err
 	}
@@ -172,115 +191,124 @@ func (j *job) launch(ctx, starting context.Context, program, dir string, setting
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	logPath := filepath.Join(j.LogsDir, fmt.Sprintf("engine-%d.log", j.Launch))
-	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	l.logPath = filepath.Join(j.LogsDir, fmt.Sprintf("engine-%d.log", j.Launch))
+	logFile, err := os.OpenFile(l.logPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
 	defer logFile.Close()
-	var facts logFacts
-	var ready atomic.Bool
 	chatter := j.chatter("start")
-	log := newLogWriter(logFile, j.secrets, func(line string) {
-		facts.line(line)
-		if !ready.Load() {
+	l.log = newLogWriter(logFile, j.secrets, func(line string) {
+		l.facts.line(line)
+		if !l.ready.Load() {
 			chatter(line)
 		}
 	})
 
-	gpus := gpuMemory(starting, j.environ)
+	l.gpus = gpuMemory(starting, j.environ)
 	j.progress("start", "starting the engine")
 	begin := time.Now()
-	e := &runner.Engine{
-		BaseURL: fmt.Sprintf("http://127.0.0.1:%d", port),
-		APIKey:  key,
-		Launch: record.Launch{
-			Number:    j.Job.Launch,
-			Executor:  "host",
-			StartedAt: begin.UTC(),
-			Argv:      j.display(append([]string{cmd.program}, cmd.shown...)...),
-			Env:       j.display(cmd.shownEnv...),
-			Settings:  settings,
-		},
-		LogCapacity: facts.capacity,
-	}
-	p, err := start(j.self, command{
+	l.process, err = start(j.self, command{
 		program: cmd.program,
 		args:    cmd.args,
 		env:     setenv(cmd.env, "TMPDIR", tmp),
 		dir:     dir,
 		tmp:     tmp,
 		grace:   j.grace,
-		log:     log,
+		log:     l.log,
 	})
 	if err != nil {
 		return err
 	}
-	e.Exited = p.exited
-	e.ExitReason = func() string {
-		p.readLog()
-		reason := p.exitStatus()
-		if err := portFree(port); err != nil && !ready.Load() {
-			reason += "; " + err.Error()
-		}
-		return reason + quote(log.Tail(), 12)
+	l.engine = &runner.Engine{
+		BaseURL: fmt.Sprintf("http://127.0.0.1:%d", l.port),
+		APIKey:  key,
+		Launch: record.Launch{
+			Number:    j.Launch,
+			Executor:  "host",
+			StartedAt: begin.UTC(),
+			Argv:      j.display(append([]string{cmd.program}, cmd.shown...)...),
+			Env:       j.display(cmd.shownEnv...),
+			Settings:  settings,
+		},
+		Exited:      l.process.exited,
+		ExitReason:  l.exitReason,
+		LogCapacity: l.facts.capacity,
 	}
-	defer func() {
-		err = errors.Join(err, j.end(ctx, e, p, log, port, gpus, settings, &facts))
-	}()
+	defer func() { err = errors.Join(err, l.end(ctx)) }()
 
 	opts := runner.Options{RunID: j.RunID, Done: j.Done, Drain: j.Drain, Secrets: j.secrets, Transport: j.Transport}
-	if err := runner.WaitReady(starting, e, j.Plan, opts); err != nil {
-		return j.notReady(starting, e, p, log, logPath, err)
+	if err := runner.WaitReady(starting, l.engine, j.Plan, opts); err != nil {
+		return l.notReady(starting, err)
 	}
-	ready.Store(true)
-	if e.Launch.ReadySeconds == nil {
+	l.ready.Store(true)
+	if l.engine.Launch.ReadySeconds == nil {
 		seconds := time.Since(begin).Seconds()
-		e.Launch.ReadySeconds = &seconds
+		l.engine.Launch.ReadySeconds = &seconds
 	}
-	e.Launch.Settings = append(slices.Clone(settings), facts.settings()...)
-	if err := j.sink.Launched(e.Launch); err != nil {
+	if err := l.tell(); err != nil {
 		return err
 	}
-	return runner.Measure(ctx, e, j.Plan, opts, j.sink)
+	return runner.Measure(ctx, l.engine, j.Plan, opts, j.sink)
+}
+
+// tell gives the sink what is known of the launch by now.
+func (l *launch) tell() error {
+	l.engine.Launch.Settings = append(slices.Clone(l.settings), l.facts.settings()...)
+	return l.sink.Launched(l.engine.Launch)
+}
+
+// exitReason says how the engine ended, with its last lines.
+func (l *launch) exitReason() string {
+	l.process.readLog()
+	reason := l.process.exitStatus()
+	if err := portFree(l.port); err != nil && !l.ready.Load() {
+		reason += "; " + err.Error()
+	}
+	return reason + quote(l.log.Tail(), 12)
 }
 
 // notReady words why an engine never was ready.
-func (j *job) notReady(starting context.Context, e *runner.Engine, p *process, log *logWriter, logPath string, err error) error {
+func (l *launch) notReady(starting context.Context, err error) error {
 	if cause := context.Cause(starting); cause != nil {
 		return cause
 	}
 	var ended *runner.EngineError
-	if !errors.As(err, &ended) && isClosed(p.exited) {
-		err = &runner.EngineError{Kind: record.FailEngineExit, Reason: e.ExitReason()}
+	if !errors.As(err, &ended) && isClosed(l.process.exited) {
+		err = &runner.EngineError{Kind: record.FailEngineExit, Reason: l.exitReason()}
 	}
 	if errors.As(err, &ended) {
 		return fmt.Errorf("before it was ready: %w", err)
 	}
-	return fmt.Errorf("%w\nthe engine runs, its log is %s%s", err, logPath, quote(log.Tail(), 6))
+	return fmt.Errorf("%w\nthe engine runs, its log is %s%s", err, l.logPath, quote(l.log.Tail(), 6))
 }
 
-// end stops the engine and sees it gone, and tells the sink how it ended.
-func (j *job) end(ctx context.Context, e *runner.Engine, p *process, log *logWriter, port int, gpus map[string]int, settings []record.Field, facts *logFacts) error {
-	died := isClosed(p.exited)
-	j.progress("drain", "stopping the engine")
-	errs := []error{p.stop(ctx)}
-	now := time.Now().UTC()
-	e.Launch.EndedAt = &now
-	if died {
-		e.Launch.ExitStatus, e.Launch.LogTail = p.exitStatus(), log.Tail()
+// end stops the engine, sees it gone, and tells the sink how it ended.
+func (l *launch) end(ctx context.Context) error {
+	died := isClosed(l.process.exited)
+	l.progress("drain", "stopping the engine")
+	stopping := ctx
+	if !l.ready.Load() {
+		var cancel context.CancelFunc
+		stopping, cancel = context.WithTimeout(ctx, loadingGrace)
+		defer cancel()
 	}
-	e.Launch.Settings = append(slices.Clone(settings), facts.settings()...)
-	if err := portFree(port); err != nil {
+	errs := []error{l.process.stop(stopping)}
+	now := time.Now().UTC()
+	l.engine.Launch.EndedAt = &now
+	if died {
+		l.engine.Launch.ExitStatus, l.engine.Launch.LogTail = l.process.exitStatus(), l.log.Tail()
+	}
+	if err := portFree(l.port); err != nil {
 		errs = append(errs, fmt.Errorf("after the engine ended: %w", err))
 	}
-	if err := awaitGPUMemory(ctx, j.environ, gpus, gpuLimit); err != nil && ctx.Err() == nil {
+	if err := awaitGPUMemory(ctx, l.environ, l.gpus, gpuLimit); err != nil && ctx.Err() == nil {
 		errs = append(errs, err)
 	}
-	if err := log.Close(); err != nil {
+	if err := l.log.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("write the engine's log: %w", err))
 	}
-	return errors.Join(append(errs, j.sink.Launched(e.Launch))...)
+	return errors.Join(append(errs, l.tell())...)
 }
 
 // logFacts guards what the start-up log says: one goroutine reads it, others ask.

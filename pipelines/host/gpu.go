@@ -5,6 +5,7 @@ package host
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -26,7 +27,7 @@ func gpuMemory(ctx context.Context, environ []string) map[string]int {
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("nvidia-smi took more than 10 s"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
 	cmd.Env = engineEnv(environ)

@@ -5,8 +5,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,8 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"speedmatrix/pipelines"
 )
 
 // marker is the last file written into a virtual environment: one without it was
@@ -55,8 +51,7 @@ func (j *job) ensureVenv(ctx context.Context) (*venv, error) {
 	if !pythonVersion.MatchString(w.Python) {
 		return nil, fmt.Errorf("engine.source.wheel.python: %q is not a version such as 3.12", w.Python)
 	}
-	sum := sha256.Sum256(w.Lock)
-	hash := hex.EncodeToString(sum[:])
+	hash := sumOf(w.Lock)
 	// Half of the hash names the folder, so that the first line of its scripts stays
 	// within what the kernel reads; the marker has all of it.
 	dir := filepath.Join(j.CacheDir, "venvs", hash[:32]+"-py"+w.Python)
@@ -271,9 +266,14 @@ func (j *job) findPython(ctx context.Context, want string) (python, error) {
 		want, found, minor(want))
 }
 
+// probeLimit is the time for a program to say what it is.
+const probeLimit = 20 * time.Second
+
+var errProbe = fmt.Errorf("it did not say within %v what it is", probeLimit)
+
 // probe asks an interpreter what it is.
 func probe(ctx context.Context, path string, environ []string) (python, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, errProbe)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "-I", "-c",
 		"import sys, importlib.util as u; print('%d.%d.%d' % sys.version_info[:3], bool(u.find_spec('ensurepip')))")
@@ -292,7 +292,7 @@ func probe(ctx context.Context, path string, environ []string) (python, error) {
 // version returns the first line that a program prints about itself; it is for
 // people only.
 func version(ctx context.Context, program string, args ...string) string {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, errProbe)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {
@@ -310,5 +310,3 @@ func minor(version string) string {
 	f := strings.SplitN(version, ".", 3)
 	return strings.Join(f[:min(2, len(f))], ".")
 }
-
-var _ pipelines.Executor = Executor{}
