@@ -16,6 +16,7 @@ type Executor struct {
 	Self    string
 	Environ []string
 	Grace   time.Duration
+	Port    int
 }
 
 var _ pipelines.Executor = Executor{}

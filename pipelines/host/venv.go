@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"speedmatrix/pipelines"
 )
 
 // marker is the last file written into a virtual environment: one without it was
@@ -310,3 +312,5 @@ func minor(version string) string {
 	f := strings.SplitN(version, ".", 3)
 	return strings.Join(f[:min(2, len(f))], ".")
 }
+
+var _ pipelines.Executor = Executor{}
