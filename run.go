@@ -444,7 +444,7 @@ func (r *recorder) engineEnded(e *runner.EngineError, launch int) error {
 		if _, ok := r.rows[step.ID]; ok {
 			continue
 		}
-		t := leftOut(step, "the engine ended")
+		t := leftOut(step, record.ReasonEngineEnded)
 		if !seen {
 			seen = true
 			t.Status, t.FailureKind, t.Reason, t.Launch = record.Failed, e.Kind, e.Reason, launch

@@ -442,7 +442,7 @@ func (b *builder) legend() []string {
 	// A cell that was sent and gave nothing is over capacity for another reason
 	// than the words say.
 	if b.run.Kind != record.Published && slices.ContainsFunc(b.trials, func(c record.Cell) bool {
-		return c.Status == record.OverCapacity && c.Reason == "no_output"
+		return c.Status == record.OverCapacity && c.Reason == record.ReasonNoOutput
 	}) {
 		words = append(words, "Over capacity with the reason no_output: it was sent, and not one token came.")
 	}

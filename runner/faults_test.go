@@ -128,7 +128,7 @@ func TestStatuses(t *testing.T) {
 				if err != nil || next.Status == record.Skipped {
 					t.Errorf("the matrix did not go on: %v, %s", err, describe(next))
 				}
-			} else if !errors.As(err, &ended) || ended.Kind != c.ended || next.Status != record.Skipped || next.Reason != runner.ReasonEngineEnded {
+			} else if !errors.As(err, &ended) || ended.Kind != c.ended || next.Status != record.Skipped || next.Reason != record.ReasonEngineEnded {
 				t.Errorf("error %v, %s", err, describe(next))
 			}
 			if c.status == record.Valid && (got.WindowStartNs == nil || got.IdleAfter != nil && !*got.IdleAfter) {
@@ -455,7 +455,7 @@ func TestNeverFits(t *testing.T) {
 			t.Errorf("%s, want %s", describe(tr), want)
 		}
 	}
-	if tr := &s.trials[0]; tr.Reason != runner.ReasonNoOutput || tr.IdleAfter == nil || !*tr.IdleAfter {
+	if tr := &s.trials[0]; tr.Reason != record.ReasonNoOutput || tr.IdleAfter == nil || !*tr.IdleAfter {
 		t.Errorf("%s", describe(tr))
 	}
 }

@@ -86,7 +86,7 @@ func Measure(ctx context.Context, e *Engine, p *plan.Plan, opts Options, sink Si
 			}
 			if ended != nil {
 				t = m.row(s)
-				t.Status, t.Reason = record.Skipped, ReasonEngineEnded
+				t.Status, t.Reason = record.Skipped, record.ReasonEngineEnded
 			} else if isClosed(opts.Drain) {
 				return nil
 			} else if t, ended = m.trial(run, s); ctx.Err() != nil {

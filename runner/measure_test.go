@@ -193,7 +193,7 @@ func TestMatrix(t *testing.T) {
 	if r := s.trials[6]; r.Reason != "model_len" || len(r.Warnings) != 1 || r.Launch != 0 {
 		t.Errorf("%s", describe(&r))
 	}
-	if r := s.trials[7]; r.Reason != runner.ReasonPredicted || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "131072") {
+	if r := s.trials[7]; r.Reason != record.ReasonPredicted || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "131072") {
 		t.Errorf("%s", describe(&r))
 	}
 	for _, stage := range []string{"idle", "warmup", "scout", "readiness", "window", "drain", "done"} {

@@ -18,14 +18,6 @@ const (
 	stageDrain     = "drain"
 )
 
-// Reasons that are words; others are sentences.
-const (
-	ReasonPredicted   = "predicted"         // with OverCapacity: not sent
-	ReasonNoOutput    = "no_output"         // with OverCapacity: sent, and not a token came
-	ReasonEngineEnded = "engine ended"      // with Skipped
-	ReasonCacheHits   = "prefix cache hits" // with NotReady, in prefill
-)
-
 // facts are what is known of a trial beside its record, when its status is decided.
 type facts struct {
 	stage string // where it ended; stageDrain when it went through
@@ -93,7 +85,7 @@ func judge(t *record.Trial, f facts) (status record.Status, kind record.FailureK
 		return record.Loop, "", f.loop
 	}
 	if t.Phase == record.PhasePrefill && f.cacheHits > f.cacheFree {
-		return record.NotReady, "", ReasonCacheHits
+		return record.NotReady, "", record.ReasonCacheHits
 	}
 	if t.IdleAfter != nil && !*t.IdleAfter {
 		return record.Failed, record.FailTimeout, "the server was not idle again after the trial: " + f.why
@@ -160,7 +152,7 @@ func limitPassed(t *record.Trial, f facts) (record.Status, record.FailureKind, s
 	}
 	blocked := f.running != nil && *f.running == 0 || f.waiting != nil && *f.waiting > 0
 	if blocked && !anyOutput(t) {
-		return record.OverCapacity, "", ReasonNoOutput
+		return record.OverCapacity, "", record.ReasonNoOutput
 	}
 	if f.stage != stageReadiness {
 		what := f.stage

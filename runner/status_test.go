@@ -120,11 +120,11 @@ func TestJudge(t *testing.T) {
 		{"no token, all wait", func(t *record.Trial, f *facts) {
 			quiet(t)
 			f.stage, f.limit, f.running, f.waiting = stageReadiness, time.Minute, ptr(0.0), ptr(1.0)
-		}, record.OverCapacity, "", ReasonNoOutput},
+		}, record.OverCapacity, "", record.ReasonNoOutput},
 		{"no token, one runs and others wait", func(t *record.Trial, f *facts) {
 			quiet(t)
 			f.stage, f.limit, f.running, f.waiting = stageReadiness, time.Minute, ptr(1.0), ptr(3.0)
-		}, record.OverCapacity, "", ReasonNoOutput},
+		}, record.OverCapacity, "", record.ReasonNoOutput},
 		{"no token though all run", func(t *record.Trial, f *facts) {
 			quiet(t)
 			f.stage, f.limit, f.running, f.waiting = stageReadiness, time.Minute, ptr(4.0), ptr(0.0)
@@ -133,7 +133,7 @@ func TestJudge(t *testing.T) {
 			quiet(t)
 			t.Requests[0].Chunks = chunks(4*sec, 4*sec, 1, 1)
 			f.stage, f.limit, f.running, f.waiting = stageReadiness, time.Minute, ptr(0.0), ptr(4.0)
-		}, record.OverCapacity, "", ReasonNoOutput},
+		}, record.OverCapacity, "", record.ReasonNoOutput},
 		{"no token and nothing told", func(t *record.Trial, f *facts) {
 			quiet(t)
 			f.stage, f.limit = stageReadiness, time.Minute
@@ -142,7 +142,7 @@ func TestJudge(t *testing.T) {
 			quiet(t)
 			t.LaunchNs = nil
 			f.stage, f.limit, f.running, f.waiting = stageScout, time.Minute, ptr(0.0), ptr(1.0)
-		}, record.OverCapacity, "", ReasonNoOutput},
+		}, record.OverCapacity, "", record.ReasonNoOutput},
 		{"a scout that is slow", func(t *record.Trial, f *facts) {
 			quiet(t)
 			t.LaunchNs = nil
@@ -162,7 +162,7 @@ func TestJudge(t *testing.T) {
 		{"cache hits in prefill", func(t *record.Trial, f *facts) {
 			t.Phase, t.WindowStartNs, t.WindowEndNs = record.PhasePrefill, nil, nil
 			f.cacheHits, f.cacheFree = 64, 20
-		}, record.NotReady, "", ReasonCacheHits},
+		}, record.NotReady, "", record.ReasonCacheHits},
 		{"hits in the template", func(t *record.Trial, f *facts) {
 			t.Phase, t.WindowStartNs, t.WindowEndNs = record.PhasePrefill, nil, nil
 			f.cacheHits, f.cacheFree = 16, 20

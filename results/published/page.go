@@ -253,9 +253,9 @@ func (p *Page) finish(source string) {
 			put(metric.PromptTokens, *r.promptTokens)
 		}
 		if r.status == record.OverCapacity && c.Reason == "" {
-			c.Reason = "predicted"
+			c.Reason = record.ReasonPredicted
 			if r.ran() {
-				c.Reason = "no_output"
+				c.Reason = record.ReasonNoOutput
 			}
 		}
 		p.Cells = append(p.Cells, c)
@@ -343,5 +343,5 @@ func hasRun(c *record.Cell) bool {
 			return true
 		}
 	}
-	return c.Reason == "no_output"
+	return c.Reason == record.ReasonNoOutput
 }

@@ -10,8 +10,8 @@ const (
 	// Queued: requests waited for more than 5 % of the window, were preempted in it
 	// and put back to wait, or fewer were active than asked. The numbers stand.
 	Queued Status = "queued"
-	// OverCapacity: not sent because it would not fit the KV cache (Reason
-	// "predicted"), or sent and not one token came (Reason "no_output").
+	// OverCapacity: not sent because it would not fit the KV cache ([ReasonPredicted]),
+	// or sent and not one token came ([ReasonNoOutput]).
 	OverCapacity Status = "over_capacity"
 	// NotReady: the streams never all ran; there is no headline number.
 	NotReady Status = "not_ready"
@@ -60,9 +60,14 @@ func (s Status) Words() string {
 	return string(s)
 }
 
-// ReasonInterrupted stands with Skipped where the run was ended early before the
-// trial's turn came.
-const ReasonInterrupted = "interrupted"
+// Reasons that are words; others are sentences.
+const (
+	ReasonPredicted   = "predicted"         // with OverCapacity: not sent
+	ReasonNoOutput    = "no_output"         // with OverCapacity: sent, and not a token came
+	ReasonInterrupted = "interrupted"       // with Skipped: the run was ended before the trial's turn
+	ReasonEngineEnded = "engine ended"      // with Skipped
+	ReasonCacheHits   = "prefix cache hits" // with NotReady, in prefill
+)
 
 // FailureKind says what failed; empty unless the trial or request failed.
 type FailureKind string
