@@ -31,9 +31,8 @@ func found() []record.Field {
 	}
 	add("CPU", cpuModel())
 	add("Cores seen", fmt.Sprint(runtime.NumCPU()))
-	var s unix.Sysinfo_t
-	if unix.Sysinfo(&s) == nil {
-		add("RAM", fmt.Sprintf("%.1f GiB", float64(s.Totalram)*float64(s.Unit)/(1<<30)))
+	if n := memory(); n > 0 {
+		add("RAM", fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)))
 	}
 	if gov, err := os.ReadFile("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); err == nil {
 		add("CPU governor", strings.TrimSpace(string(gov)))
