@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"speedmatrix/experiments/plan"
 	"speedmatrix/pipelines/simulator"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
@@ -118,33 +119,48 @@ func failed(t *testing.T, tr *record.Trial, kind record.FailureKind, text string
 }
 
 // A request that is slow and nothing else, while the server runs it: a timeout, and not
-// a server without room for it.
-func TestScoutTooSlow(t *testing.T) {
+// a server without room for it, in whichever stage it is.
+func TestTooSlow(t *testing.T) {
 	t.Parallel()
-	var running atomic.Int32
-	e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
-		switch {
-		case r.URL.Path == chatPath && r.ContentLength > 5000:
-			running.Add(1)
-			defer running.Add(-1)
-			hold(r)
-			return true
-		case r.URL.Path == "/metrics" && running.Load() > 0:
-			fmt.Fprintf(w, "vllm:num_requests_running %d\nvllm:num_requests_waiting 0\n", running.Load())
-			return true
-		}
-		return false
-	})
-	p := thePlan(decode(2048, 2), prefill(2048), decode(0, 1))
-	p.Identity.Limits.ScoutNs = int64(300 * time.Millisecond)
-	s := &sink{t: t}
-	if err := s.measure(t.Context(), e, p, runner.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	failed(t, &s.trials[0], record.FailTimeout, "the scout request had not ended after 300ms: the server says running 1")
-	failed(t, &s.trials[1], record.FailTimeout, "the warmup request had not ended after 300ms: the server says running 1")
-	if next := &s.trials[2]; next.Status != record.Valid && !busy(next) {
-		t.Errorf("%s", describe(next))
+	for _, c := range []struct {
+		step plan.Step
+		pass int32 // so many long requests are answered
+		text string
+	}{
+		{decode(2048, 2), 0, "the scout request"},
+		{prefill(2048), 0, "the warmup request"},
+		{prefill(2048), 1, "the measured request"},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			t.Parallel()
+			var long, running atomic.Int32
+			e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
+				switch {
+				case r.URL.Path == chatPath && r.ContentLength > 5000 && long.Add(1) > c.pass:
+					running.Add(1)
+					defer running.Add(-1)
+					hold(r)
+					return true
+				case r.URL.Path == "/metrics" && running.Load() > 0:
+					fmt.Fprintf(w, "vllm:num_requests_running %d\nvllm:num_requests_waiting 0\n", running.Load())
+					return true
+				}
+				return false
+			})
+			p := thePlan(c.step, decode(0, 1))
+			p.Identity.Limits.ScoutNs = int64(500 * time.Millisecond)
+			s := &sink{t: t}
+			if err := s.measure(t.Context(), e, p, runner.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			tr, next := &s.trials[0], &s.trials[1]
+			if want := c.text + " had not ended after 500ms: the server says running 1"; tr.Status != record.Failed || tr.FailureKind != record.FailTimeout || !strings.Contains(tr.Reason, want) {
+				t.Errorf("%s", describe(tr))
+			}
+			if next.Status != record.Valid && !busy(next) {
+				t.Errorf("%s", describe(next))
+			}
+		})
 	}
 }
 
