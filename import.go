@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -79,11 +78,7 @@ func importVerb(p process, path, results, experiments string) error {
 	run.Command = record.Command{Text: r.Plan.Text.Command, Argv: r.Plan.Identity.Engine.Argv, Comments: r.Plan.Text.Comments}
 	run.Findings = published.Findings(page, servedNames)
 	run.Again = "speedmatrix run " + filepath.ToSlash(filepath.Join(experiments, name))
-	var random [3]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return err
-	}
-	run.ID = store.NewRunID(now, run.Name, random)
+	run.ID = newRunID(now, run.Name)
 	if run, err = scrubbed(run, secrets); err != nil {
 		return err
 	}

@@ -199,10 +199,6 @@ func openSession(p process, o runOptions, key string) (*session, error) {
 	if err := s.prepare(p, key); err != nil {
 		return nil, err
 	}
-	var random [3]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return nil, err
-	}
 	r, err := scrubbed(header(s.experiment, s.resolved, o.experiment, time.Now()), s.secrets)
 	if err != nil {
 		return nil, err
@@ -211,7 +207,7 @@ func openSession(p process, o runOptions, key string) (*session, error) {
 	if s.resolved.Plan.Text, err = scrubbed(s.resolved.Plan.Text, s.secrets); err != nil {
 		return nil, err
 	}
-	r.ID = store.NewRunID(r.StartedAt, r.Name, random)
+	r.ID = newRunID(r.StartedAt, r.Name)
 	planJSON, err := s.resolved.Plan.JSON()
 	if err != nil {
 		return nil, err
@@ -278,11 +274,7 @@ func (s *session) takeOver(p process, dir string, o runOptions, key string) erro
 	if err := s.reload(p, r, old.PlanJSON(), old.ExperimentYAML(), dir, o, key); err != nil {
 		return err
 	}
-	var random [3]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return err
-	}
-	r.ResumedFrom, r.ID = r.ID, store.NewRunID(time.Now(), r.Name, random)
+	r.ResumedFrom, r.ID = r.ID, newRunID(time.Now(), r.Name)
 	r.Interrupted, r.FinishedAt, r.Files, r.Findings = false, nil, nil, nil
 	if s.partial, err = store.Create(filepath.Dir(dir), r, old.PlanJSON(), old.ExperimentYAML()); err != nil {
 		return err
@@ -300,6 +292,12 @@ func (s *session) takeOver(p process, dir string, o runOptions, key string) erro
 		}
 	}
 	return nil
+}
+
+func newRunID(now time.Time, name string) string {
+	var random [3]byte
+	rand.Read(random[:]) // never fails
+	return store.NewRunID(now, name, random)
 }
 
 func (s *session) prepare(p process, key string) error {

@@ -13,6 +13,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 
 	"speedmatrix/experiments/plan"
+	"speedmatrix/experiments/resolve"
 	"speedmatrix/report/unit"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
@@ -47,7 +48,6 @@ func newView(p process, o runOptions, pl *plan.Plan) view {
 type remaining struct {
 	plan  *plan.Plan
 	left  map[string]plan.Step
-	total int
 	took  map[string]time.Duration
 	n     map[string]int
 	since time.Time
@@ -60,7 +60,6 @@ func newRemaining(p *plan.Plan) *remaining {
 			r.left[s.ID] = s
 		}
 	}
-	r.total = len(p.Identity.Steps)
 	return r
 }
 
@@ -79,13 +78,10 @@ func (r *remaining) done(c record.Cell) {
 func (r *remaining) String() string {
 	var d time.Duration
 	for _, s := range r.left {
-		switch n := r.n[s.Phase]; {
-		case n > 0:
+		if n := r.n[s.Phase]; n > 0 {
 			d += r.took[s.Phase] / time.Duration(n)
-		case s.Phase == record.PhaseDecode:
-			d += time.Duration(r.plan.Identity.WindowNs+r.plan.Identity.SettleNs) + 500*time.Millisecond
-		default:
-			d += time.Second
+		} else {
+			d += resolve.EstimateStep(&r.plan.Identity, s)
 		}
 	}
 	if len(r.left) == 0 {

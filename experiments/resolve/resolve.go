@@ -282,12 +282,17 @@ func Estimate(id *plan.Identity, c plan.Capacity) time.Duration {
 		if s.Skip != "" || !id.Predict(c, s).Fits {
 			continue
 		}
-		if s.Phase == "decode" {
-			d += time.Duration(id.WindowNs + id.SettleNs)
-		}
-		d += pause
+		d += EstimateStep(id, s)
 	}
 	return d
+}
+
+// EstimateStep is the part of one step in [Estimate].
+func EstimateStep(id *plan.Identity, s plan.Step) time.Duration {
+	if s.Phase == "decode" {
+		return time.Duration(id.WindowNs+id.SettleNs) + pause
+	}
+	return pause
 }
 
 // pause is what a cell costs beside its window: idle before and after, connections,
