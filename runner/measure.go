@@ -232,16 +232,8 @@ func (m *measurement) chat(text openai.Text, maxTokens int) []byte {
 // completed fills what the plan leaves to the engine. An unknown capacity stays
 // unknown.
 func completed(c plan.Capacity, l *record.Launch) plan.Capacity {
-	if c.KVTokens == 0 && l.KVCapacityTokens != nil {
-		c.KVTokens = *l.KVCapacityTokens
-		c.Source = l.KVCapacitySource
-		if c.PerEngine == 0 && len(l.KVCapacityPerEngine) > 1 {
-			// A request lives on one engine; it may be any of them.
-			c.PerEngine = l.KVCapacityPerEngine[0]
-			for _, n := range l.KVCapacityPerEngine {
-				c.PerEngine = min(c.PerEngine, n)
-			}
-		}
+	if l.KVCapacityTokens != nil {
+		c = c.Told(*l.KVCapacityTokens, l.KVCapacityPerEngine, l.KVCapacitySource)
 	}
 	if c.MaxModelLen == 0 && l.MaxModelLen != nil {
 		c.MaxModelLen = *l.MaxModelLen

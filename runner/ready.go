@@ -198,22 +198,9 @@ func gauges(c *openai.Client) scrape.Read {
 			return nil, errNoGauges
 		}
 		var out []scrape.Value
-		count := func(name string, v *int64) {
-			if v != nil {
-				out = append(out, scrape.Value{Name: name, Value: float64(*v)})
-			}
+		for name, v := range g.Values() {
+			out = append(out, scrape.Value{Name: name, Value: v})
 		}
-		count(record.SampleRunning, g.Running)
-		count(record.SampleWaiting, g.Waiting)
-		if g.KVUsage != nil {
-			out = append(out, scrape.Value{Name: record.SampleKVUsage, Value: *g.KVUsage})
-		}
-		count(record.SamplePreemptions, g.Preemptions)
-		count(record.SamplePrefixQueries, g.PrefixQueries)
-		count(record.SamplePrefixHits, g.PrefixHits)
-		count(record.SampleGeneration, g.GenerationTokens)
-		count(record.SampleSpecDrafts, g.SpecDrafts)
-		count(record.SampleSpecAccepted, g.SpecAccepted)
 		return out, nil
 	}
 }

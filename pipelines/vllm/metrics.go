@@ -2,6 +2,7 @@ package vllm
 
 import (
 	"bytes"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -179,32 +180,30 @@ func (t *tally) reading() Reading {
 	return r
 }
 
-// AppendSamples appends what is known, under the names that are stored.
-func (r *Reading) AppendSamples(dst []record.Sample, atNs int64) []record.Sample {
-	add := func(name string, v float64) {
-		dst = append(dst, record.Sample{AtNs: atNs, Source: record.SourceMetrics, Name: name, Value: v})
-	}
-	for _, s := range []struct {
-		name  string
-		count *int64
-	}{
-		{record.SampleRunning, r.Running},
-		{record.SampleWaiting, r.Waiting},
-		{record.SamplePreemptions, r.Preemptions},
-		{record.SamplePrefixQueries, r.PrefixQueries},
-		{record.SamplePrefixHits, r.PrefixHits},
-		{record.SampleGeneration, r.GenerationTokens},
-		{record.SampleSpecDrafts, r.SpecDrafts},
-		{record.SampleSpecAccepted, r.SpecAccepted},
-	} {
-		if s.count != nil {
-			add(s.name, float64(*s.count))
+// Values gives what is known, under the names that are stored.
+func (r *Reading) Values() iter.Seq2[string, float64] {
+	return func(yield func(string, float64) bool) {
+		for _, s := range []struct {
+			name  string
+			count *int64
+		}{
+			{record.SampleRunning, r.Running},
+			{record.SampleWaiting, r.Waiting},
+			{record.SamplePreemptions, r.Preemptions},
+			{record.SamplePrefixQueries, r.PrefixQueries},
+			{record.SamplePrefixHits, r.PrefixHits},
+			{record.SampleGeneration, r.GenerationTokens},
+			{record.SampleSpecDrafts, r.SpecDrafts},
+			{record.SampleSpecAccepted, r.SpecAccepted},
+		} {
+			if s.count != nil && !yield(s.name, float64(*s.count)) {
+				return
+			}
+		}
+		if r.KVUsage != nil {
+			yield(record.SampleKVUsage, *r.KVUsage)
 		}
 	}
-	if r.KVUsage != nil {
-		add(record.SampleKVUsage, *r.KVUsage)
-	}
-	return dst
 }
 
 // Gauges reads a body of /metrics for what changes. It gives what [Parse] gives for

@@ -3,6 +3,7 @@ package vllm
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -219,13 +220,10 @@ func TestCapacityOfSomeEngines(t *testing.T) {
 	}
 }
 
-func TestAppendSamples(t *testing.T) {
+func TestReadingValues(t *testing.T) {
 	m := Gauges([]byte("vllm:num_requests_running 3\nvllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc 0.5\n"))
-	want := []record.Sample{
-		{AtNs: 7, Source: record.SourceMetrics, Name: record.SampleRunning, Value: 3},
-		{AtNs: 7, Source: record.SourceMetrics, Name: record.SampleKVUsage, Value: 0.5},
-	}
-	if diff := cmp.Diff(want, m.AppendSamples(nil, 7)); diff != "" {
+	want := map[string]float64{record.SampleRunning: 3, record.SampleKVUsage: 0.5}
+	if diff := cmp.Diff(want, maps.Collect(m.Values())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
