@@ -32,6 +32,8 @@ type Executor struct {
 	Port int
 }
 
+var _ pipelines.Executor = Executor{}
+
 const (
 	defaultGrace = 15 * time.Second
 	// loadingGrace is for an engine that is not ready: vLLM takes no notice of TERM

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"speedmatrix/pipelines"
 )
 
 // marker is the last file written into a virtual environment: one without it was
@@ -312,5 +310,3 @@ func minor(version string) string {
 	f := strings.SplitN(version, ".", 3)
 	return strings.Join(f[:min(2, len(f))], ".")
 }
-
-var _ pipelines.Executor = Executor{}
