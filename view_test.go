@@ -17,14 +17,12 @@ import (
 func viewPlan() *plan.Plan {
 	p := &plan.Plan{Text: plan.Text{Title: "Tiny \x1b]0;owned\x07matrix"}}
 	p.Identity.WindowNs, p.Identity.SettleNs = int64(10*time.Second), int64(time.Second)
-	for _, s := range []plan.Step{
+	p.Identity.Steps = []plan.Step{
 		{ID: "prefill-8k-r1", Phase: "prefill", ContextLabel: "8K", ContextTokens: 8192, Concurrency: 1},
 		{ID: "decode-8k-c1-r1", Phase: "decode", ContextLabel: "8K", ContextTokens: 8192, Concurrency: 1},
 		{ID: "decode-8k-c4-r1", Phase: "decode", ContextLabel: "8K", ContextTokens: 8192, Concurrency: 4},
 		{ID: "decode-64k-c1-r1", Phase: "decode", ContextLabel: "64K", ContextTokens: 65536, Concurrency: 1},
 		{ID: "decode-64k-c4-r1", Phase: "decode", ContextLabel: "64K", ContextTokens: 65536, Concurrency: 4},
-	} {
-		p.Identity.Steps = append(p.Identity.Steps, s)
 	}
 	return p
 }
