@@ -276,7 +276,12 @@ func (x *examiner) exactPrompt(t *testing.T) {
 			if got == want {
 				break
 			}
-			words = max(1, words+want-got)
+			// A word need not be one token: the step goes by the rate seen so far.
+			step := (want - got) * words / max(1, got)
+			if step == 0 {
+				step = (want - got) / max(1, abs(want-got))
+			}
+			words = max(1, words+step)
 		}
 		text := head + strings.Repeat(" a", words)
 		if s := x.run(t, x.chat(text, 1)); s.prompt-want > want/1000 || want-s.prompt > want/1000 {
@@ -284,6 +289,8 @@ func (x *examiner) exactPrompt(t *testing.T) {
 		}
 	}
 }
+
+func abs(n int) int { return max(n, -n) }
 
 // stream is what one stream said.
 type streamed struct {
@@ -483,22 +490,33 @@ func (x *examiner) queueing(t *testing.T) {
 	defer wg.Wait()
 	defer cancel(errors.New("seen enough"))
 	text := x.fresh() + "a long story"
-	for range x.Slots + 2 {
+	for i := range x.Slots + 2 {
 		wg.Go(func() {
 			resp, err := x.do(ctx, "/v1/chat/completions", x.chat(text, min(100_000, x.maxLen/2)))
 			if err == nil {
-				io.Copy(io.Discard, resp.Body)
+				_, err = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
+			}
+			if ctx.Err() == nil {
+				t.Logf("request %d ended before it was cancelled: %v", i, err)
 			}
 		})
 	}
-	x.eventually(t, "two more requests than slots", 10*x.Settle, func(r, w float64) bool { return r == float64(x.Slots) && w == 2 })
+	x.eventually(t, "two more requests than slots", 30*x.Settle, func(r, w float64) bool { return r == float64(x.Slots) && w == 2 })
 }
 
+// overLength: a prompt that is longer than the model allows is refused by name.
+//
+// Note: a prompt that fits, with more output asked than is left, is refused by some
+// versions of vLLM and cut short by others (0.32.0 does that), so it is not examined.
 func (x *examiner) overLength(t *testing.T) {
-	status, text := x.ask(t, "/v1/chat/completions", x.chat("hello", x.maxLen), nil)
-	if status != http.StatusBadRequest || !strings.Contains(text, "maximum context length") {
-		t.Errorf("one prompt and %d tokens of output: status %d, %.300s", x.maxLen, status, text)
+	text := strings.Repeat(" a", x.maxLen)
+	for n := x.count(t, text); n <= x.maxLen; n = x.count(t, text) {
+		text += text
+	}
+	status, answer := x.ask(t, "/v1/chat/completions", x.chat(text, 1), nil)
+	if status != http.StatusBadRequest || !strings.Contains(answer, "maximum context length") {
+		t.Errorf("a prompt over %d tokens: status %d, %.300s", x.maxLen, status, answer)
 	}
 }
 
