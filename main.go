@@ -33,6 +33,7 @@ type process struct {
 	environ        func() []string
 	self           string // path of this program
 	signals        <-chan os.Signal
+	leave          func() // from here on a signal ends the program at once
 }
 
 func main() {
@@ -56,6 +57,7 @@ func realMain() int {
 		environ:  os.Environ,
 		self:     self,
 		signals:  signals,
+		leave:    func() { signal.Reset(os.Interrupt, syscall.SIGTERM) },
 	})
 }
 
@@ -77,6 +79,7 @@ func run(ctx context.Context, p process) int {
 					close(drain)
 				} else {
 					cancel(errInterrupted)
+					p.leave() // whatever may still hang
 				}
 			case <-stopped:
 				return
@@ -117,6 +120,12 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 		doctorCmd(p),
 		superviseCmd(p),
 	)
+	// Verbs that measure and serve nothing have nothing to end in order.
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		if name := c.Name(); name != "run" && name != "simulate" && name != "supervise" {
+			p.leave()
+		}
+	}
 	root.SetHelpTemplate(root.HelpTemplate() + exitStatusHelp)
 	for _, c := range root.Commands() {
 		args := c.Args

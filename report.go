@@ -42,6 +42,9 @@ func reportVerb(p process, path, out string, asText bool) error {
 	if err != nil {
 		return err
 	}
+	for _, err := range run.Verify() {
+		fmt.Fprintf(p.stderr, "warning: %s\n", printable(err.Error()))
+	}
 	page, err := report.Build(run)
 	if err != nil {
 		return err

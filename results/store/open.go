@@ -98,6 +98,9 @@ func readRun(dir string) (run record.Run, err error) {
 	if err := json.Unmarshal(data, &run); err != nil {
 		return run, fmt.Errorf("%s: %w", path, err)
 	}
+	if !validRunID(run.ID) { // it becomes the name of a folder
+		return run, fmt.Errorf("%s: %q is no run id", path, run.ID)
+	}
 	return run, nil
 }
 

@@ -579,9 +579,10 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("nothing there: %v", err)
 	}
 	for content, want := range map[string]string{
-		`{"schema_version":99,"id":5}`: "newer",
-		`{"id":"x"}`:                   "schema_version is missing",
-		`{"schema_ver`:                 "run.json",
+		`{"schema_version":99,"id":5}`:       "newer",
+		`{"id":"x"}`:                         "schema_version is missing",
+		`{"schema_ver`:                       "run.json",
+		`{"schema_version":1,"id":"../out"}`: "no run id",
 	} {
 		if err := os.WriteFile(filepath.Join(path, "run.json"), []byte(content), 0o666); err != nil {
 			t.Fatal(err)
