@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"bytes"
 	"fmt"
 	"net/url"
 	"strings"
@@ -24,6 +25,7 @@ func Parse(file string, data []byte, opt Options) (*Experiment, error) {
 	r := &reader{file: file, opt: opt, at: map[string]*node{}}
 	e := New()
 	e.File, e.Raw = file, data
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors write it
 	e.Overrides = append(e.Overrides, opt.Sets...)
 	r.all = allNames("", keys(e))
 	if len(data) <= MaxSize {

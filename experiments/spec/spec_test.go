@@ -456,3 +456,10 @@ func FuzzParse(f *testing.F) {
 		Parse("x", []byte(data), Options{})
 	})
 }
+
+func TestByteOrderMark(t *testing.T) {
+	e, err := Parse("x.yaml", []byte("\ufeffname: x\r\nengine: {source: {simulator: default}}\r\nmatrix: {contexts: [1K], concurrency: [1]}\r\n"), Options{})
+	if err != nil || e.Name != "x" {
+		t.Errorf("%v, %v", e, err)
+	}
+}
