@@ -9,6 +9,11 @@
 // nothing else; [Plan.Digest] is computed over it. [Text] is for people and is
 // outside the digest. Putting a field into one of the two types is the decision
 // whether a change of it makes another plan.
+//
+// A locked plan holds digests and commits where the experiment has names: [Image],
+// a commit, [Snapshot]. Which name became what stands in [Plan.Pins], outside the
+// digest: a plan made from a tag and one made from the digest that the tag meant are
+// the same plan.
 package plan
 
 import (
@@ -30,6 +35,16 @@ type Plan struct {
 	Text     Text     `json:"text"`
 	Identity Identity `json:"identity"`
 	Unpinned []string `json:"unpinned,omitempty"` // sentences: what the plan leaves open
+	// Pins are the names that were resolved when the plan was locked, in the order in
+	// which they were asked for.
+	Pins []Pin `json:"pins,omitempty"`
+}
+
+// Pin says what a name of the experiment meant when the plan was locked.
+type Pin struct {
+	Field string `json:"field"` // of the experiment: engine.source.image
+	Asked string `json:"asked"` // vllm/vllm-openai:v0.32.0
+	Found string `json:"found"` // sha256:…, or a commit, or a sum over files
 }
 
 // Text is for people: it can change without making another plan.
@@ -41,6 +56,10 @@ type Text struct {
 	Command  string            `json:"command,omitempty"`  // as published, redacted; argv decides
 	Hardware map[string]string `json:"hardware,omitempty"` // as claimed
 	Labels   map[string]string `json:"labels,omitempty"`
+	// Experiment is the file that a locked plan was made from, relative to the plan's
+	// own folder, and Overrides the --set values that were applied to it.
+	Experiment string   `json:"experiment,omitempty"`
+	Overrides  []string `json:"overrides,omitempty"`
 }
 
 // Identity is everything that can move a number.
@@ -72,6 +91,17 @@ type Engine struct {
 	Argv    []string          `json:"argv,omitempty"`    // word for word, secrets redacted
 	Env     map[string]string `json:"env,omitempty"`     // secrets redacted
 	Version string            `json:"version,omitempty"` // as claimed, checked against the engine
+	// Locked is what Image means, once the plan is locked; Image then names the
+	// manifest's digest.
+	Locked *Image `json:"locked,omitempty"`
+}
+
+// Image is a container image for one platform, by digests (sha256:…).
+type Image struct {
+	Platform string `json:"platform"`        // linux/amd64
+	Index    string `json:"index,omitempty"` // the list that the manifest was chosen from; empty: there is none
+	Manifest string `json:"manifest"`        // decides every byte of the image
+	Config   string `json:"config"`          // what a container engine calls the image's id
 }
 
 // Model under test.
@@ -81,6 +111,26 @@ type Model struct {
 	Quantization string   `json:"quantization,omitempty"`
 	Served       []string `json:"served,omitempty"` // names the command gives; the first is sent
 	Files        string   `json:"files,omitempty"`  // sha256 over the files of a model made by us
+	// Snapshots are the files of the model, then of the models that its flags name
+	// (draft models), once the plan is locked.
+	Snapshots []Snapshot `json:"snapshots,omitempty"`
+}
+
+// Snapshot is all files of a model at one revision.
+type Snapshot struct {
+	ID       string `json:"id"`                 // name, or path of a folder
+	Revision string `json:"revision,omitempty"` // 40 hex; empty for a folder
+	Files    []File `json:"files"`              // by path
+	Bytes    int64  `json:"bytes"`              // of all files
+}
+
+// File of a model. One of the two hashes is known: a hub tells the SHA-256 of large
+// files and git's own hash of small ones.
+type File struct {
+	Path   string `json:"path"` // with slashes, below the model's folder
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256,omitempty"` // 64 hex
+	Git    string `json:"git,omitempty"`    // 40 hex: SHA-1 over "blob <bytes>\x00" and the content
 }
 
 // Sampling is sent with every request. Nil: the field is not sent and the

@@ -11,12 +11,15 @@ func sample() *Plan {
 	f, n := 0.5, int64(1)
 	return &Plan{
 		Text: Text{Name: "n", Title: "t", Notes: "m", Comments: []string{"c"}, Command: "vllm serve m",
-			Hardware: map[string]string{"gpu": "g"}, Labels: map[string]string{"a": "b"}},
+			Hardware: map[string]string{"gpu": "g"}, Labels: map[string]string{"a": "b"},
+			Experiment: "e.yaml", Overrides: []string{"matrix.repeats=2"}},
 		Identity: Identity{
 			MethodVersion: "1",
 			Engine: Engine{Source: "host", Image: "i", Commit: "c", Repo: "r", Lock: "l", Python: "3.12", Program: "p",
-				Profile: "q", Argv: []string{"vllm", "serve"}, Env: map[string]string{"A": "b"}, Version: "0.32.0"},
-			Model:     Model{ID: "m", Revision: "main", Quantization: "FP8", Served: []string{"s"}, Files: "f"},
+				Profile: "q", Argv: []string{"vllm", "serve"}, Env: map[string]string{"A": "b"}, Version: "0.32.0",
+				Locked: &Image{Platform: "linux/amd64", Index: "sha256:1", Manifest: "sha256:2", Config: "sha256:3"}},
+			Model: Model{ID: "m", Revision: "main", Quantization: "FP8", Served: []string{"s"}, Files: "f",
+				Snapshots: []Snapshot{{ID: "m", Revision: "r", Files: []File{{Path: "p", Bytes: 1, SHA256: "a", Git: "b"}}, Bytes: 1}}},
 			Prompts:   "shared",
 			Sampling:  Sampling{Temperature: &f, TopP: &f, Seed: &n, IgnoreEOS: true},
 			MaxOutput: 8192, WindowNs: 30e9, SettleNs: 3e9,
@@ -26,6 +29,7 @@ func sample() *Plan {
 			Steps:     []Step{{ID: "decode-8k-c1-r1", Phase: "decode", ContextTokens: 8192, ContextLabel: "8K", Concurrency: 1, Repeat: 1, Skip: "s"}},
 		},
 		Unpinned: []string{"u"},
+		Pins:     []Pin{{Field: "f", Asked: "a", Found: "g"}},
 	}
 }
 
@@ -101,7 +105,7 @@ func TestDigestLeavesTextOut(t *testing.T) {
 			t.Errorf("a change of %s makes another plan", name)
 		}
 	})
-	p.Unpinned = nil
+	p.Unpinned, p.Pins = nil, nil
 	if err := p.Seal(); err != nil || p.Digest != want {
 		t.Error("what is said of the plan makes another plan")
 	}
