@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,35 +19,45 @@ type experimentFlags struct {
 	sets       []string
 	attach     string
 	kvCapacity int64
+	pinner     resolve.Pinner // nil: names stay names
 }
 
 // maxFile bounds every file that a person names.
 const maxFile = 64 << 20
 
-// loadExperiment reads and resolves an experiment. Its mistakes are wrong use.
-func loadExperiment(path string, f experimentFlags) (*spec.Experiment, *resolve.Resolved, error) {
+// loadExperiment reads and resolves an experiment, or the one that a locked plan
+// names. Its mistakes are wrong use.
+func loadExperiment(ctx context.Context, path string, f experimentFlags) (*spec.Experiment, *resolve.Resolved, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	return resolveExperiment(path, filepath.Dir(path), data, f)
+	if isPlan(data) {
+		return loadLocked(ctx, path, data, f)
+	}
+	return resolveExperiment(ctx, path, filepath.Dir(path), data, f)
 }
 
-func resolveExperiment(path, dir string, data []byte, f experimentFlags) (*spec.Experiment, *resolve.Resolved, error) {
+func resolveExperiment(ctx context.Context, path, dir string, data []byte, f experimentFlags) (*spec.Experiment, *resolve.Resolved, error) {
 	e, err := spec.Parse(path, data, spec.Options{Sets: f.sets, CheckCommand: servecmd.Check})
 	if err != nil {
 		return nil, nil, usageError{err: err}
 	}
-	r, err := resolve.Resolve(e, resolve.Options{
+	r, err := resolve.Resolve(ctx, e, resolve.Options{
 		MethodVersion: runner.MethodVersion,
 		KVCapacity:    f.kvCapacity,
 		Attach:        f.attach,
 		ReadFile:      func(name string) ([]byte, error) { return readFile(filepath.Join(dir, name)) },
+		Pinner:        f.pinner,
 	})
-	if err != nil {
-		return nil, nil, usageError{err: err}
+	var pin *resolve.PinError
+	switch {
+	case err == nil:
+		return e, r, nil
+	case errors.As(err, &pin) && !errors.Is(err, resolve.ErrChanged):
+		return nil, nil, err // the world's fault, not the experiment's
 	}
-	return e, r, nil
+	return nil, nil, usageError{err: err}
 }
 
 // readFile reads a whole file of bounded size.

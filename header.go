@@ -53,7 +53,7 @@ func header(e *spec.Experiment, r *resolve.Resolved, path string, now time.Time)
 		Found:         found(),
 		Plan:          planFields(id, r.Plan.Digest),
 		Attach:        r.Source.Attach,
-		ExperimentDir: filepath.Dir(path),
+		ExperimentDir: filepath.Dir(e.File),
 	}
 	if len(id.Model.Served) > 0 {
 		run.Load.ServedModel = id.Model.Served[0]
@@ -66,6 +66,9 @@ func header(e *spec.Experiment, r *resolve.Resolved, path string, now time.Time)
 // key, is not part of it.
 func again(path string, e *spec.Experiment, r *resolve.Resolved) string {
 	command := "speedmatrix run " + shellWord(path)
+	if path != e.File {
+		return command // a locked plan has everything
+	}
 	for _, s := range e.Overrides {
 		command += " --set " + shellQuote(s)
 	}

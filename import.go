@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"bytes"
 	"cmp"
 	"errors"
@@ -30,14 +31,14 @@ what the page says, and prints what does not add up on it.`,
 		Example: `  speedmatrix import page.html
   speedmatrix import page.txt --experiments experiments --results results`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return importVerb(p, args[0], results, experiments) },
+		RunE: func(c *cobra.Command, args []string) error { return importVerb(c.Context(), p, args[0], results, experiments) },
 	}
 	c.Flags().StringVar(&results, "results", "results", "folder in which the run is stored")
 	c.Flags().StringVar(&experiments, "experiments", "experiments", "folder in which the experiment is written")
 	return c
 }
 
-func importVerb(p process, path, results, experiments string) error {
+func importVerb(ctx context.Context, p process, path, results, experiments string) error {
 	data, err := readFile(path)
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ func importVerb(p process, path, results, experiments string) error {
 	}
 	yaml = scrub(yaml, secrets)
 	name := e.Name + ".yaml"
-	e, r, err := resolveExperiment(name, ".", yaml, experimentFlags{})
+	e, r, err := resolveExperiment(ctx, name, ".", yaml, experimentFlags{})
 	if err != nil {
 		return fmt.Errorf("%s: the experiment made of it does not hold: %w", path, err)
 	}

@@ -19,6 +19,7 @@ import (
 
 func planCmd(p process) *cobra.Command {
 	var f experimentFlags
+	var l lockFlags
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "plan EXPERIMENT",
@@ -26,13 +27,23 @@ func planCmd(p process) *cobra.Command {
 		Long: `Plan resolves an experiment without starting anything. Cells that would exceed
 the KV cache are predicted where its capacity is known: from --kv-capacity, from
 the experiment, or from the metrics of the server that is measured with --attach
-or source attach.`,
+or source attach.
+
+With --lock every name becomes what it means now: an image's tag the digest of its
+manifest for one platform, a branch or tag a full commit, a model its revision with
+the size and hash of each file. The locked plan is written to a file that plan and
+run take in the experiment's place; from then on nothing is resolved anew. Only
+--lock asks registries, repositories and hubs.`,
 		Example: `  speedmatrix plan experiments/quickstart.yaml
   speedmatrix plan experiments/qwen3.5-4b-fp8-rtx-3060.yaml --json
-  speedmatrix plan experiments/quickstart.yaml --kv-capacity 20000`,
+  speedmatrix plan experiments/quickstart.yaml --kv-capacity 20000
+  speedmatrix plan --lock experiments/qwen3.5-4b-fp8-rtx-3060.yaml
+  speedmatrix plan --lock experiments/ours.yaml -o ours.json --platform linux/arm64
+  speedmatrix plan --lock experiments/ours.yaml --hub http://127.0.0.1:8090 --hub-token-env HF_TOKEN
+  speedmatrix run experiments/qwen3.5-4b-fp8-rtx-3060.plan.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			_, r, err := loadExperiment(args[0], f)
+			r, err := l.load(c, p, args[0], f)
 			if err != nil {
 				return err
 			}
@@ -49,6 +60,7 @@ or source attach.`,
 		},
 	}
 	addExperimentFlags(c, &f)
+	l.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the plan and its predictions as JSON")
 	return c
 }
@@ -145,6 +157,15 @@ func planText(w io.Writer, r *resolve.Resolved, c plan.Capacity) error {
 	}
 	if len(r.Plan.Unpinned) == 0 {
 		fmt.Fprintln(w, "everything is pinned")
+	}
+	for _, pin := range r.Plan.Pins {
+		fmt.Fprintf(w, "pinned: %s: %s is %s\n", pin.Field, printable(pin.Asked), pin.Found)
+	}
+	if locked := r.Plan.Identity.Engine.Locked; locked != nil {
+		fmt.Fprintf(w, "the image is for %s\n", locked.Platform)
+	}
+	if r.Plan.Text.Experiment != "" {
+		fmt.Fprintf(w, "locked from %s: nothing is resolved anew\n", printable(r.Plan.Text.Experiment))
 	}
 	for _, u := range r.Plan.Unpinned {
 		fmt.Fprintf(w, "unpinned: %s\n", printable(u))

@@ -43,13 +43,15 @@ func runCmd(p process, drain <-chan struct{}) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run EXPERIMENT | run --resume RUN.partial",
 		Short: "Measure an experiment and render its page",
-		Long: `Run resolves the experiment to a plan, starts or finds the engine, measures
-every cell, stores the run and renders its page, whose path it prints.
+		Long: `Run resolves the experiment to a plan, or takes one that plan --lock wrote, starts
+or finds the engine, measures every cell, stores the run and renders its page, whose
+path it prints.
 
 The first Ctrl-C ends the current cell, stores and renders what was measured; the
 second stops at once. Either way --resume goes on where it ended.`,
 		Example: `  speedmatrix run experiments/quickstart.yaml
   speedmatrix run experiments/vllm-cpu-tiny.yaml --set matrix.duration=10s
+  speedmatrix run experiments/vllm-cpu-tiny.plan.json
   speedmatrix run experiments/quickstart.yaml --attach http://127.0.0.1:8000 --api-key-env VLLM_API_KEY
   speedmatrix run --resume results/20261130T201947Z-quickstart-1a2b3c.partial`,
 		Args: cobra.MaximumNArgs(1),
@@ -101,7 +103,7 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	if err != nil {
 		return err
 	}
-	s, err := openSession(p, o, key)
+	s, err := openSession(ctx, p, o, key)
 	if err != nil {
 		return err
 	}
@@ -185,17 +187,17 @@ type session struct {
 }
 
 // openSession makes a new run folder, or opens one that was interrupted.
-func openSession(p process, o runOptions, key string) (*session, error) {
+func openSession(ctx context.Context, p process, o runOptions, key string) (*session, error) {
 	s := &session{launch: 1, fresh: true}
 	if o.resume != "" {
-		return s, s.resume(p, o, key)
+		return s, s.resume(ctx, p, o, key)
 	}
 	var err error
-	s.experiment, s.resolved, err = loadExperiment(o.experiment, o.experimentFlags)
+	s.experiment, s.resolved, err = loadExperiment(ctx, o.experiment, o.experimentFlags)
 	if err != nil {
 		return nil, err
 	}
-	s.baseDir = filepath.Dir(o.experiment)
+	s.baseDir = filepath.Dir(s.experiment.File) // not the folder of a locked plan
 	if err := s.prepare(p, key); err != nil {
 		return nil, err
 	}
@@ -219,16 +221,16 @@ func openSession(p process, o runOptions, key string) (*session, error) {
 // resume opens a run that was interrupted. An unfinished one goes on in its own
 // folder; a finished one (drained and rendered) is never modified, so its trials
 // are taken over into a new run.
-func (s *session) resume(p process, o runOptions, key string) error {
+func (s *session) resume(ctx context.Context, p process, o runOptions, key string) error {
 	dir := filepath.Clean(o.resume)
 	if _, err := os.Stat(filepath.Join(dir, "run.json")); err == nil && filepath.Ext(dir) != ".partial" {
-		return s.takeOver(p, dir, o, key)
+		return s.takeOver(ctx, p, dir, o, key)
 	}
 	var err error
 	if s.partial, err = store.Resume(dir); err != nil {
 		return err
 	}
-	if err := s.reload(p, s.partial.Run(), s.partial.PlanJSON(), s.partial.ExperimentYAML(), dir, o, key); err != nil {
+	if err := s.reload(ctx, p, s.partial.Run(), s.partial.PlanJSON(), s.partial.ExperimentYAML(), dir, o, key); err != nil {
 		return errors.Join(err, s.partial.Close())
 	}
 	r := s.partial.Run()
@@ -238,7 +240,7 @@ func (s *session) resume(p process, o runOptions, key string) error {
 
 // reload gets the experiment and plan of a stored run back. The plan is the stored
 // one, word for word; the experiment is read for what a plan may not hold.
-func (s *session) reload(p process, r record.Run, planJSON, experimentYAML []byte, dir string, o runOptions, key string) error {
+func (s *session) reload(ctx context.Context, p process, r record.Run, planJSON, experimentYAML []byte, dir string, o runOptions, key string) error {
 	stored, err := plan.Parse(planJSON)
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
@@ -250,7 +252,10 @@ func (s *session) reload(p process, r record.Run, planJSON, experimentYAML []byt
 	if stored.Identity.Capacity.Source == "option" {
 		f.kvCapacity = stored.Identity.Capacity.KVTokens
 	}
-	s.experiment, s.resolved, err = resolveExperiment(filepath.Join(dir, "experiment.yaml"), s.baseDir, experimentYAML, f)
+	if len(stored.Pins) > 0 {
+		f.pinner = resolve.Locked(stored)
+	}
+	s.experiment, s.resolved, err = resolveExperiment(ctx, filepath.Join(dir, "experiment.yaml"), s.baseDir, experimentYAML, f)
 	if err != nil {
 		return err
 	}
@@ -262,7 +267,7 @@ func (s *session) reload(p process, r record.Run, planJSON, experimentYAML []byt
 }
 
 // takeOver makes a new run that begins with the finished trials of a stored one.
-func (s *session) takeOver(p process, dir string, o runOptions, key string) error {
+func (s *session) takeOver(ctx context.Context, p process, dir string, o runOptions, key string) error {
 	old, err := store.Open(dir)
 	if err != nil {
 		return err
@@ -271,7 +276,7 @@ func (s *session) takeOver(p process, dir string, o runOptions, key string) erro
 	if !r.Interrupted {
 		return usageError{err: fmt.Errorf("%s: this run is complete: there is nothing to go on with", dir)}
 	}
-	if err := s.reload(p, r, old.PlanJSON(), old.ExperimentYAML(), dir, o, key); err != nil {
+	if err := s.reload(ctx, p, r, old.PlanJSON(), old.ExperimentYAML(), dir, o, key); err != nil {
 		return err
 	}
 	r.ResumedFrom, r.ID = r.ID, newRunID(time.Now(), r.Name)

@@ -3,25 +3,25 @@
 // stays unpinned.
 //
 // It does not read files or ask registries itself: files come through
-// [Options.ReadFile]. Flow:
+// [Options.ReadFile], what names mean through [Options.Pinner]. Flow:
 //
 //  1. the serve command becomes argv, environment and notes (servecmd)
 //  2. files named by the experiment become hashes
-//  3. the axes become steps, repeats interleaved, in the order the plan keeps
-//  4. everything that is still a name, a tag or a default becomes a sentence in
+//  3. where a Pinner is given, images, commits and models become digests
+//  4. the axes become steps, repeats interleaved, in the order the plan keeps
+//  5. everything that is still a name, a tag or a default becomes a sentence in
 //     Plan.Unpinned
-//  5. the plan is sealed with its digest
+//  6. the plan is sealed with its digest
 package resolve
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +42,9 @@ type Options struct {
 	// ReadFile reads a file named by the experiment, relative to the experiment's
 	// own folder.
 	ReadFile func(name string) ([]byte, error)
+	// Pinner, if not nil, locks the plan. Without one nothing is asked of anybody and
+	// names stay names.
+	Pinner Pinner
 }
 
 // Resolved is a plan with what belongs to it but may not stand in it.
@@ -55,8 +58,8 @@ type Resolved struct {
 	Lock, Profile []byte
 }
 
-// Resolve makes the plan.
-func Resolve(e *spec.Experiment, o Options) (*Resolved, error) {
+// Resolve makes the plan. Only a Pinner waits, and ctx is for it.
+func Resolve(ctx context.Context, e *spec.Experiment, o Options) (*Resolved, error) {
 	r := &Resolved{Source: e.Engine.Source}
 	if o.Attach != "" {
 		r.Source = spec.Source{Attach: o.Attach}
@@ -120,8 +123,15 @@ func Resolve(e *spec.Experiment, o Options) (*Resolved, error) {
 	if err := r.pin(e, o, &id); err != nil {
 		return nil, err
 	}
+	var pins []plan.Pin
+	if o.Pinner != nil {
+		var err error
+		if pins, err = r.lock(ctx, e, o.Pinner, &id); err != nil {
+			return nil, err
+		}
+	}
 	id.Steps = steps(e.Matrix)
-	r.Plan = &plan.Plan{Text: text, Identity: id, Unpinned: unpinned(&id, r.Source, r.Command)}
+	r.Plan = &plan.Plan{Text: text, Identity: id, Pins: pins, Unpinned: unpinned(&id, r.Source, r.Command)}
 	return r, r.Plan.Seal()
 }
 
@@ -234,11 +244,11 @@ func unpinned(id *plan.Identity, s spec.Source, c *servecmd.Command) []string {
 	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
 	switch id.Engine.Source {
 	case "image":
-		if !digest.MatchString(s.Image) {
+		if !digest.MatchString(id.Engine.Image) {
 			add("engine.source.image is the tag %q: a tag can be moved or removed; name a digest (repo@sha256:…)", s.Image)
 		}
 	case "commit":
-		if !hex40.MatchString(s.Commit) {
+		if !hex40.MatchString(id.Engine.Commit) {
 			add("engine.source.commit is %q: only a full commit of 40 hexadecimal digits names one tree", s.Commit)
 		}
 	case "host":
@@ -250,8 +260,8 @@ func unpinned(id *plan.Identity, s spec.Source, c *servecmd.Command) []string {
 			add("engine.source.wheel.python is not given: the interpreter is the one found")
 		}
 	}
-	if id.Engine.Source == "simulator" || id.Model.Files != "" {
-		return out
+	if id.Engine.Source == "simulator" || id.Model.Files != "" || len(id.Model.Snapshots) > 0 {
+		return out // no model, one of a hashed script, or all models file by file
 	}
 	switch {
 	case id.Model.ID == "":
@@ -262,16 +272,14 @@ func unpinned(id *plan.Identity, s spec.Source, c *servecmd.Command) []string {
 		add("model.revision of %s is %q: only a full commit names one set of files", id.Model.ID, cmp.Or(id.Model.Revision, "not given"))
 	}
 	if c != nil {
-		for _, flag := range slices.Sorted(maps.Keys(c.JSONValues)) {
-			if m := draft.FindStringSubmatch(string(c.JSONValues[flag])); m != nil {
-				add("%s names the draft model %q without a revision", flag, m[1])
+		for _, d := range drafts(c) {
+			if !hex40.MatchString(d.Revision) {
+				add("%s names the draft model %q without a full commit as its revision", strings.TrimPrefix(d.field, "engine.command: "), d.ID)
 			}
 		}
 	}
 	return out
 }
-
-var draft = regexp.MustCompile(`"model"\s*:\s*"([^"]+)"`)
 
 // Estimate is how long the plan takes at the least: windows, settling and the
 // pauses between cells. Reading the prompts comes on top and depends on the

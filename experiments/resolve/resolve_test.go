@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func mustResolve(t *testing.T, e *spec.Experiment, o Options) *Resolved {
 	if o.ReadFile == nil {
 		o.ReadFile = func(string) ([]byte, error) { return nil, errors.New("no file") }
 	}
-	r, err := Resolve(e, o)
+	r, err := Resolve(context.Background(), e, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestFilesBecomeHashes(t *testing.T) {
 		t.Error("another model script leaves the plan as it was")
 	}
 	delete(files, "lock.txt")
-	if _, err := Resolve(e, o); err == nil || !strings.Contains(err.Error(), "e.yaml: engine.source.wheel.lock: no such file") {
+	if _, err := Resolve(context.Background(), e, o); err == nil || !strings.Contains(err.Error(), "e.yaml: engine.source.wheel.lock: no such file") {
 		t.Errorf("missing lock: %v", err)
 	}
 }

@@ -1,0 +1,202 @@
+package resolve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/experiments/servecmd"
+	"speedmatrix/experiments/spec"
+)
+
+// Pinner says what a name means now.
+//
+// [Resolve] calls its methods one at a time, in an order that depends on the
+// experiment alone: the image or commit first, then the models. What is returned goes
+// into the plan as it is. An error ends the resolving: a name that cannot be resolved
+// is never replaced by another. The error names the thing and the ways on; Resolve
+// wraps it in a [PinError].
+type Pinner interface {
+	// Image resolves repository:tag or repository@digest to one platform's manifest.
+	Image(ctx context.Context, name string) (plan.Image, error)
+	// Commit resolves a branch, a tag or a commit of a repository to 40 hex digits.
+	Commit(ctx context.Context, repo, name string) (string, error)
+	// Model resolves a model's name and revision, or its folder, to its files. An
+	// empty revision is the hub's default branch.
+	Model(ctx context.Context, name, revision string) (plan.Snapshot, error)
+}
+
+// PinError says which name of an experiment could not be resolved.
+type PinError struct {
+	File, Field string
+	Err         error
+}
+
+func (e *PinError) Error() string { return fmt.Sprintf("%s: %s: %v", e.File, e.Field, e.Err) }
+
+func (e *PinError) Unwrap() error { return e.Err }
+
+// ErrChanged says that an experiment is not the one that a plan was locked from.
+var ErrChanged = errors.New("the experiment changed since the plan was locked; lock it again with plan --lock")
+
+// Locked answers with what p was locked to, and asks nobody.
+func Locked(p *plan.Plan) Pinner { return &locked{plan: p} }
+
+type locked struct {
+	plan            *plan.Plan
+	pins, snapshots int // that were given out
+}
+
+// next checks that the experiment still asks what it asked when the plan was locked:
+// the names are outside the digest, so the digest alone would not tell.
+func (l *locked) next(asked string) error {
+	if l.pins >= len(l.plan.Pins) {
+		return fmt.Errorf("%s is not in the plan: %w", asked, ErrChanged)
+	}
+	pin := l.plan.Pins[l.pins]
+	if pin.Asked != asked {
+		return fmt.Errorf("it is %s now, and was %s: %w", asked, pin.Asked, ErrChanged)
+	}
+	l.pins++
+	return nil
+}
+
+func (l *locked) Image(_ context.Context, name string) (plan.Image, error) {
+	if err := l.next(name); err != nil {
+		return plan.Image{}, err
+	}
+	image := l.plan.Identity.Engine.Locked
+	if image == nil {
+		return plan.Image{}, ErrChanged
+	}
+	return *image, nil
+}
+
+func (l *locked) Commit(_ context.Context, repo, name string) (string, error) {
+	return l.plan.Identity.Engine.Commit, l.next(askedCommit(repo, name))
+}
+
+func (l *locked) Model(_ context.Context, name, revision string) (plan.Snapshot, error) {
+	if err := l.next(askedModel(name, revision)); err != nil {
+		return plan.Snapshot{}, err
+	}
+	if l.snapshots >= len(l.plan.Identity.Model.Snapshots) {
+		return plan.Snapshot{}, ErrChanged
+	}
+	s := l.plan.Identity.Model.Snapshots[l.snapshots]
+	l.snapshots++
+	return s, nil
+}
+
+func askedCommit(repo, name string) string { return repo + "@" + name }
+
+func askedModel(name, revision string) string {
+	if revision == "" {
+		return name
+	}
+	return name + "@" + revision
+}
+
+// lock replaces the names in a plan by what they mean.
+func (r *Resolved) lock(ctx context.Context, e *spec.Experiment, p Pinner, id *plan.Identity) ([]plan.Pin, error) {
+	var pins []plan.Pin
+	failed := func(field string, err error) error { return &PinError{File: e.File, Field: field, Err: err} }
+
+	switch id.Engine.Source {
+	case "image":
+		const field = "engine.source.image"
+		image, err := p.Image(ctx, r.Source.Image)
+		if err != nil {
+			return nil, failed(field, err)
+		}
+		id.Engine.Image, id.Engine.Locked = repository(r.Source.Image)+"@"+image.Manifest, &image
+		pins = append(pins, plan.Pin{Field: field, Asked: r.Source.Image, Found: image.Manifest})
+	case "commit":
+		const field = "engine.source.commit"
+		commit, err := p.Commit(ctx, r.Source.Repo, r.Source.Commit)
+		if err != nil {
+			return nil, failed(field, err)
+		}
+		id.Engine.Commit = commit
+		pins = append(pins, plan.Pin{Field: field, Asked: askedCommit(r.Source.Repo, r.Source.Commit), Found: commit})
+	case "simulator", "attach":
+		return nil, nil // no model is loaded by us
+	}
+	if id.Model.Files != "" || id.Model.ID == "" {
+		return pins, nil // made by a script that is hashed already; or unknown
+	}
+
+	asked, err := models(e, r.Command, id)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range asked {
+		s, err := p.Model(ctx, m.ID, m.Revision)
+		if err != nil {
+			return nil, failed(m.field, err)
+		}
+		id.Model.Snapshots = append(id.Model.Snapshots, s)
+		if i == 0 {
+			id.Model.Revision = s.Revision
+		}
+		pins = append(pins, plan.Pin{Field: m.field, Asked: askedModel(m.ID, m.Revision),
+			Found: cmp.Or(s.Revision, fmt.Sprintf("%d files, %d bytes", len(s.Files), s.Bytes))})
+	}
+	return pins, nil
+}
+
+// model is one that the engine loads.
+type model struct {
+	ID, Revision string
+	field        string
+}
+
+// models lists the model and the draft models that its command names.
+func models(e *spec.Experiment, c *servecmd.Command, id *plan.Identity) ([]model, error) {
+	m := model{ID: id.Model.ID, Revision: id.Model.Revision, field: "model.revision"}
+	if c == nil {
+		return []model{m}, nil
+	}
+	// What the command says is what the engine loads.
+	if said, ok := servecmd.Flag(c.Argv, "--revision"); ok {
+		if m.Revision != "" && m.Revision != said {
+			return nil, fmt.Errorf("%s: model.revision: it is %q, and engine.command loads --revision %q: give one of them", e.File, m.Revision, said)
+		}
+		m.Revision, m.field = said, "engine.command: --revision"
+	}
+	return append([]model{m}, drafts(c)...), nil
+}
+
+// drafts are the models that JSON flags name, such as the draft model of
+// --speculative-config.
+func drafts(c *servecmd.Command) []model {
+	var out []model
+	for _, flag := range slices.Sorted(maps.Keys(c.JSONValues)) {
+		var v struct {
+			Model    string `json:"model"`
+			Revision string `json:"revision"`
+		}
+		// Other shapes (a list, a number, a model that is no text) name no model, nor
+		// does the word for drafting from the prompt.
+		if json.Unmarshal(c.JSONValues[flag], &v) == nil && v.Model != "" && v.Model != "[ngram]" {
+			out = append(out, model{ID: v.Model, Revision: v.Revision, field: "engine.command: " + flag})
+		}
+	}
+	return out
+}
+
+// repository is an image's name without tag and digest.
+func repository(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	// A colon before the last slash is a port.
+	if colon := strings.LastIndexByte(image, ':'); colon > strings.LastIndexByte(image, '/') {
+		image = image[:colon]
+	}
+	return image
+}
