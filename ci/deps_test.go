@@ -33,6 +33,7 @@ var rules = []struct {
 	{folder: "results/published", allow: []string{"results/record", "results/metric"}},
 	{folder: "results/store", allow: []string{"results/record", "results/metric"}},
 	{folder: "report", allow: []string{"report", "results/record", "results/metric"}},
+	{folder: "pipelines/registry", allow: []string{"experiments/plan", "pipelines/vllm"}},
 	{folder: "pipelines/vllm", allow: []string{"results/record", "experiments/plan"}},
 	{folder: "runner", allow: []string{"runner", "results/record", "experiments/plan", "pipelines/vllm"}},
 	{folder: "pipelines", allow: []string{"*"}, deny: []string{"report", "results/store", "results/published", "experiments/spec"}},
@@ -40,12 +41,13 @@ var rules = []struct {
 
 // exclusive are packages of others that only one folder may import.
 var exclusive = map[string]string{
-	"github.com/apache/arrow-go":    "results/store",
-	"dagger.io/dagger":              "pipelines/dagger",
-	"github.com/wcharczuk/go-chart": "report",
-	"github.com/yuin/goldmark":      "report",
-	"github.com/spf13/cobra":        ".",
-	"github.com/charmbracelet":      ".",
+	"github.com/apache/arrow-go":             "results/store",
+	"dagger.io/dagger":                       "pipelines/dagger",
+	"github.com/google/go-containerregistry": "pipelines/registry",
+	"github.com/wcharczuk/go-chart":          "report",
+	"github.com/yuin/goldmark":               "report",
+	"github.com/spf13/cobra":                 ".",
+	"github.com/charmbracelet":               ".",
 }
 
 // noYAML are folders that never see YAML.
