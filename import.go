@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -31,7 +31,9 @@ what the page says, and prints what does not add up on it.`,
 		Example: `  speedmatrix import page.html
   speedmatrix import page.txt --experiments experiments --results results`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return importVerb(c.Context(), p, args[0], results, experiments) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return importVerb(c.Context(), p, args[0], results, experiments)
+		},
 	}
 	c.Flags().StringVar(&results, "results", "results", "folder in which the run is stored")
 	c.Flags().StringVar(&experiments, "experiments", "experiments", "folder in which the experiment is written")

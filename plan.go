@@ -164,8 +164,8 @@ func planText(w io.Writer, r *resolve.Resolved, c plan.Capacity) error {
 	if locked := r.Plan.Identity.Engine.Locked; locked != nil {
 		fmt.Fprintf(w, "the image is for %s\n", locked.Platform)
 	}
-	if r.Plan.Text.Experiment != "" {
-		fmt.Fprintf(w, "locked from %s: nothing is resolved anew\n", printable(r.Plan.Text.Experiment))
+	if len(r.Plan.Pins) > 0 {
+		fmt.Fprintln(w, "locked: nothing is resolved anew")
 	}
 	for _, u := range r.Plan.Unpinned {
 		fmt.Fprintf(w, "unpinned: %s\n", printable(u))

@@ -1,0 +1,180 @@
+package resolve
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/experiments/spec"
+)
+
+// world answers as registries, repositories and hubs would, and keeps what it was
+// asked.
+type world struct {
+	asked []string
+	err   error
+}
+
+var (
+	manifest = "sha256:" + strings.Repeat("a", 64)
+	commit   = strings.Repeat("c", 40)
+	revision = strings.Repeat("d", 40)
+)
+
+func (w *world) Image(_ context.Context, name string) (plan.Image, error) {
+	w.asked = append(w.asked, "image "+name)
+	return plan.Image{Platform: "linux/amd64", Index: "sha256:" + strings.Repeat("1", 64), Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)}, w.err
+}
+
+func (w *world) Commit(_ context.Context, repo, name string) (string, error) {
+	w.asked = append(w.asked, "commit "+repo+" "+name)
+	return commit, w.err
+}
+
+func (w *world) Model(_ context.Context, name, rev string) (plan.Snapshot, error) {
+	w.asked = append(w.asked, "model "+name+" "+rev)
+	s := plan.Snapshot{ID: name, Revision: revision, Bytes: 3, Files: []plan.File{{Path: "config.json", Bytes: 3, Git: strings.Repeat("e", 40)}}}
+	if strings.HasPrefix(name, "/") {
+		s.Revision = ""
+	}
+	return s, w.err
+}
+
+func TestLock(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		change   func(*spec.Experiment)
+		asked    []string
+		image    string
+		commit   string
+		revision string
+		models   []string // of the snapshots
+		unpinned int
+	}{
+		{name: "image by tag", change: func(*spec.Experiment) {},
+			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m main"},
+			image: "vllm/vllm-openai@" + manifest, revision: revision, models: []string{"org/m"}},
+		{name: "registry with a port, no tag", change: func(e *spec.Experiment) { e.Engine.Source.Image = "h.example:5000/vllm" },
+			asked: []string{"image h.example:5000/vllm", "model org/m main"},
+			image: "h.example:5000/vllm@" + manifest, revision: revision, models: []string{"org/m"}},
+		{name: "B14 branch", change: func(e *spec.Experiment) {
+			e.Engine.Source = spec.Source{Commit: "nightly", Repo: "h.example/vllm"}
+		},
+			asked:  []string{"commit h.example/vllm nightly", "model org/m main"},
+			commit: commit, revision: revision, models: []string{"org/m"}},
+		{name: "the command's revision and a draft model", change: func(e *spec.Experiment) {
+			e.Model.Revision = ""
+			e.Engine.Command += ` --revision v2 --speculative-config '{"method":"dflash","model":"z/draft","revision":"v3"}'`
+		},
+			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m v2", "model z/draft v3"},
+			image: "vllm/vllm-openai@" + manifest, revision: revision, models: []string{"org/m", "z/draft"}},
+		{name: "drafting without a model", change: func(e *spec.Experiment) {
+			e.Engine.Command += ` --speculative-config '{"method":"mtp","num_speculative_tokens":2}'`
+		},
+			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m main"},
+			image: "vllm/vllm-openai@" + manifest, revision: revision, models: []string{"org/m"}},
+		{name: "folder", change: func(e *spec.Experiment) {
+			e.Model.ID, e.Model.Revision = "/models/m", ""
+		},
+			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model /models/m "},
+			image: "vllm/vllm-openai@" + manifest, models: []string{"/models/m"}},
+		{name: "what is installed stays open", change: func(e *spec.Experiment) { e.Engine.Source = spec.Source{Host: "/bin/vllm"} },
+			asked: []string{"model org/m main"}, revision: revision, models: []string{"org/m"}, unpinned: 1},
+		{name: "simulator", change: func(e *spec.Experiment) { e.Engine.Source = spec.Source{Simulator: "default"} }, revision: "main"},
+		{name: "attach", change: func(e *spec.Experiment) { e.Engine.Source = spec.Source{Attach: "http://x"} }, revision: "main", unpinned: 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := experiment()
+			c.change(e)
+			w := &world{}
+			p := mustResolve(t, e, Options{Pinner: w}).Plan
+			if !slices.Equal(w.asked, c.asked) {
+				t.Errorf("asked %q\nwant  %q", w.asked, c.asked)
+			}
+			id := p.Identity
+			if id.Engine.Image != c.image || id.Engine.Commit != c.commit || id.Model.Revision != c.revision || (id.Engine.Locked != nil) != (c.image != "") {
+				t.Errorf("engine %+v, revision %q", id.Engine, id.Model.Revision)
+			}
+			var models []string
+			for _, s := range id.Model.Snapshots {
+				models = append(models, s.ID)
+			}
+			if !slices.Equal(models, c.models) {
+				t.Errorf("snapshots of %q, want %q", models, c.models)
+			}
+			if len(p.Unpinned) != c.unpinned || len(p.Pins) != len(c.asked) {
+				t.Errorf("unpinned %q, pins %+v", p.Unpinned, p.Pins)
+			}
+
+			// The same experiment with the plan instead of the world.
+			again := mustResolve(t, e, Options{Pinner: Locked(p)}).Plan
+			if !reflect.DeepEqual(again, p) {
+				t.Errorf("from the plan: got %+v\nwant %+v", again, p)
+			}
+		})
+	}
+}
+
+// TestLockedPlanIsOfItsMeaning: a tag and the digest that it meant give one plan, but
+// the locked plan of one is not taken for the other.
+func TestLockedPlanIsOfItsMeaning(t *testing.T) {
+	tag, byDigest := experiment(), experiment()
+	byDigest.Engine.Source.Image = "vllm/vllm-openai@" + manifest
+	byDigest.Model.Revision = revision
+	a, b := mustResolve(t, tag, Options{Pinner: &world{}}).Plan, mustResolve(t, byDigest, Options{Pinner: &world{}}).Plan
+	if a.Digest != b.Digest {
+		t.Errorf("%s and %s: two plans of the same things", a.Digest, b.Digest)
+	}
+	if open := mustResolve(t, tag, Options{}).Plan; open.Digest == a.Digest || len(open.Pins) > 0 {
+		t.Error("without a Pinner the plan is locked")
+	}
+	for name, change := range map[string]func(*spec.Experiment){
+		"image":    func(e *spec.Experiment) { e.Engine.Source.Image = "vllm/vllm-openai:v9" },
+		"source":   func(e *spec.Experiment) { e.Engine.Source = spec.Source{Commit: "main", Repo: "h/r"} },
+		"revision": func(e *spec.Experiment) { e.Model.Revision = "v2" },
+		"model":    func(e *spec.Experiment) { e.Model.ID = "org/other" },
+		"draft": func(e *spec.Experiment) {
+			e.Engine.Command += ` --speculative-config '{"method":"dflash","model":"z/draft"}'`
+		},
+	} {
+		e := experiment()
+		change(e)
+		o := Options{Pinner: Locked(a), ReadFile: func(string) ([]byte, error) { return nil, errors.New("no file") }}
+		if _, err := Resolve(context.Background(), e, o); !errors.Is(err, ErrChanged) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLockFails(t *testing.T) {
+	cause := errors.New("the tag vanished")
+	var pin *PinError
+	_, err := Resolve(context.Background(), experiment(), Options{Pinner: &world{err: cause}})
+	if !errors.As(err, &pin) || !errors.Is(err, cause) || err.Error() != "e.yaml: engine.source.image: the tag vanished" {
+		t.Errorf("got %v", err)
+	}
+	e := experiment()
+	e.Engine.Command += " --revision v2"
+	if _, err := Resolve(context.Background(), e, Options{Pinner: &world{}}); err == nil || !strings.Contains(err.Error(), "give one of them") {
+		t.Errorf("two revisions: %v", err)
+	}
+}
+
+func TestRepository(t *testing.T) {
+	for image, want := range map[string]string{
+		"vllm":                         "vllm",
+		"vllm:v1":                      "vllm",
+		"o/vllm:v1@sha256:00":          "o/vllm",
+		"127.0.0.1:5000/vllm":          "127.0.0.1:5000/vllm",
+		"127.0.0.1:5000/vllm:v1":       "127.0.0.1:5000/vllm",
+		"127.0.0.1:5000/vllm@sha256:0": "127.0.0.1:5000/vllm",
+	} {
+		if got := repository(image); got != want {
+			t.Errorf("%s: got %s, want %s", image, got, want)
+		}
+	}
+}
