@@ -25,7 +25,10 @@
 //     stated) of anything else the trial is not_ready and nothing is sent. A server
 //     without metrics, or whose metrics fail three times in a row, is not known to
 //     be idle; our own streams have ended, and that is all that can be said.
-//  2. Prompts: see package workload. Every prompt begins with a nonce made of run,
+//  2. Prompts: see package workload. Where the server has no /tokenize, or what it
+//     answers is no count that a tokenizer could give, lengths are estimated, which a
+//     warning says with the reason; usage then tells the true length. A /tokenize that
+//     refuses, or is slower than 60 s, makes the trial failed. Every prompt begins with a nonce made of run,
 //     launch and context, and of the step and stream where it must be new: what an
 //     earlier run, launch or cell left in a prefix cache is never used.
 //  3. Scout and warm-up, below; then one connection for each stream is opened.

@@ -302,6 +302,73 @@ func TestNoTokenize(t *testing.T) {
 	}
 }
 
+// answering answers one path with a text of its own.
+func answering(path, body string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == path {
+			io.WriteString(w, body)
+			return true
+		}
+		return false
+	}
+}
+
+// Counts that cannot be right are none: lengths are estimated, and why is said. Before
+// there were bounds, such a server made a prompt of gigabytes.
+func TestTokenizeLies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, reply, text string }{
+		{"always 7", `{"count":7}`, "counts 7 tokens for"},
+		{"none", `{"count":0}`, "counts 0 tokens for"},
+		{"negative", `{"count":-5}`, "counts -5 tokens for"},
+		{"1e18", `{"count":1000000000000000000}`, "counts 1000000000000000000 tokens for"},
+		{"no count", `{}`, "it has no count"},
+		{"a page", `<html>`, "not what the API says"},
+		{"huge", strings.Repeat("x", 4<<20), "larger than"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &sink{t: t}
+			e := behind(t, profile(), simulator.Faults{}, answering("/tokenize", c.reply))
+			if err := s.measure(t.Context(), e, thePlan(prefill(1024), decode(2048, 1)), runner.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range s.trials {
+				tr := &s.trials[i]
+				if tr.Status != record.Valid && !busy(tr) || tr.PromptTokens == nil || *tr.PromptTokens*100 < int64(tr.ContextTokens)*95 {
+					t.Errorf("%s", describe(tr))
+				}
+				if all := strings.Join(tr.Warnings, "\n"); !strings.Contains(all, "estimated") || !strings.Contains(all, c.text) {
+					t.Errorf("no word about the estimate: %s", describe(tr))
+				}
+			}
+		})
+	}
+}
+
+// The wish to end is heard while a prompt is made.
+func TestDrainWhileCounting(t *testing.T) {
+	t.Parallel()
+	drain := make(chan struct{})
+	e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/tokenize" {
+			return false
+		}
+		io.Copy(io.Discard, r.Body)
+		close(drain)
+		<-r.Context().Done()
+		return true
+	})
+	s := &sink{t: t}
+	begun := time.Now()
+	if err := s.measure(t.Context(), e, thePlan(prefill(1024), decode(1024, 1)), runner.Options{Drain: drain}); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.trials) != 1 || s.trials[0].Status != record.Interrupted || time.Since(begun) > 30*time.Second {
+		t.Errorf("after %v: %d rows", time.Since(begun), len(s.trials))
+	}
+}
+
 // A key that is taken back ends the run: every further step would fail the same way.
 func TestUnauthorizedInTheMiddle(t *testing.T) {
 	t.Parallel()

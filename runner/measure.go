@@ -202,7 +202,8 @@ func (m *measurement) progress(p Progress) {
 	m.sink.Progress(p)
 }
 
-// count is the [workload.Counter] of this server.
+// count is the [workload.Counter] of this server. One whose reply is no count cannot
+// count; one that refuses, or does not answer, could have.
 func (m *measurement) count(ctx context.Context, text string) (int64, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, firstToken, errLimit)
 	defer cancel()
@@ -211,10 +212,10 @@ func (m *measurement) count(ctx context.Context, text string) (int64, error) {
 	switch {
 	case errors.Is(err, openai.ErrNotFound), errors.As(err, &refused) && (refused.Status == 405 || refused.Status == 501):
 		return 0, workload.ErrNoCounter
-	case err != nil:
-		return 0, err
+	case errors.Is(err, openai.ErrReply):
+		return 0, fmt.Errorf("%w: %w", workload.ErrNoCounter, err)
 	}
-	return int64(n), nil
+	return n, err
 }
 
 // options of a request's body.

@@ -374,7 +374,7 @@ func (t *trial) length(p workload.Prompt, r *record.Request) {
 		t.rec.PromptTokens = ptr(*p.Tokens)
 	}
 	if t.prompts.Estimated() {
-		t.warn("the server counts no tokens before they are sent (/tokenize): the length of prompts was estimated")
+		t.warn("the length of prompts was estimated, since /tokenize did not count them: %v", t.prompts.Why())
 	}
 	if t.rec.PromptTokens == nil {
 		t.rec.PromptOff = t.step.ContextTokens > 0

@@ -36,16 +36,10 @@ type Options struct {
 	// IgnoreEOS asks vLLM to go on to MaxTokens. Other servers ignore or refuse it,
 	// so it is sent only if true.
 	IgnoreEOS bool
-	// NoRunningUsage leaves continuous_usage_stats out, for servers that refuse it.
-	// The usage at the end is always asked for.
-	NoRunningUsage bool
 }
 
-// ChatPath and CompletionPath are where the bodies go.
-const (
-	ChatPath       = "/v1/chat/completions"
-	CompletionPath = "/v1/completions"
-)
+// ChatPath is where the bodies go.
+const ChatPath = "/v1/chat/completions"
 
 // ChatBody makes the body of a streaming chat completion. It is never modified, so
 // all streams that send the same prompt share it.
@@ -77,14 +71,6 @@ func appendMessages(b []byte, messages []Message) []byte {
 	return append(b, "]}"...)
 }
 
-// CompletionBody makes the body of a streaming text completion.
-func CompletionBody(o Options, prompt Text) []byte {
-	b := o.head(len(prompt.quoted))
-	b = append(b, `,"prompt":`...)
-	b = append(b, prompt.quoted...)
-	return append(b, '}')
-}
-
 // head writes the options, and leaves room for size bytes more.
 func (o Options) head(size int) []byte {
 	b := make([]byte, 0, size+len(o.Model)+384)
@@ -101,11 +87,8 @@ func (o Options) head(size int) []byte {
 	if o.IgnoreEOS {
 		b = append(b, `,"ignore_eos":true`...)
 	}
-	b = append(b, `,"stream":true,"stream_options":{"include_usage":true`...)
-	if !o.NoRunningUsage {
-		b = append(b, `,"continuous_usage_stats":true`...)
-	}
-	return append(b, '}')
+	b = append(b, `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`...)
+	return b
 }
 
 func appendFloat(b []byte, key string, f *float64) []byte {

@@ -26,7 +26,7 @@ const (
 // Bounds of replies that are read whole.
 const (
 	maxReply     = 8 << 20  // models, version, metrics
-	maxTokenized = 64 << 20 // /tokenize lists the tokens too
+	maxTokenized = 1 << 20  // /tokenize, and 16 times what was asked: it lists the tokens too
 	maxFault     = 64 << 10 // of an error's body
 	maxMessage   = 2 << 10  // of what is kept of it
 )
@@ -107,6 +107,9 @@ var (
 	ErrNotFound     = errors.New("the server does not have this")
 )
 
+// ErrReply is every error of a reply that came with 200 and is not what the API says.
+var ErrReply = errors.New("the reply is not what the API says")
+
 // StatusError is a reply that is not 200.
 type StatusError struct {
 	Path    string
@@ -162,7 +165,7 @@ func (c *Client) get(ctx context.Context, path string, body io.Reader, limit int
 		return nil, fmt.Errorf("%s: %w", path, withCause(ctx, err))
 	}
 	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s: the reply is larger than %d MiB", path, limit>>20)
+		return nil, fmt.Errorf("%s: %w: it is larger than %d MiB", path, ErrReply, limit>>20)
 	}
 	return b, nil
 }
@@ -182,7 +185,7 @@ func (c *Client) getJSON(ctx context.Context, path string, body io.Reader, limit
 		return err
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("%s: the reply is not what the API says: %w", path, err)
+		return fmt.Errorf("%s: %w: %w", path, ErrReply, err)
 	}
 	return nil
 }
@@ -223,13 +226,6 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return reply.Version, err
 }
 
-// Health asks GET /health. It answers 200 long before the model is loaded, and
-// long after the engine is dead: it says that something listens, no more.
-func (c *Client) Health(ctx context.Context) error {
-	_, err := c.get(ctx, "/health", nil, maxReply)
-	return err
-}
-
 // Metrics asks GET /metrics and returns the body, whatever it is.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	return c.get(ctx, "/metrics", nil, maxReply)
@@ -238,29 +234,29 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 // TokenizeChat asks the server how many prompt tokens the messages are, with its
 // chat template and what that puts in front of the answer. A server without
 // /tokenize gives an error that is [ErrNotFound].
-func (c *Client) TokenizeChat(ctx context.Context, model string, messages ...Message) (int, error) {
+func (c *Client) TokenizeChat(ctx context.Context, model string, messages ...Message) (int64, error) {
 	b := append([]byte(`{"add_generation_prompt":true,"model":`), Quote(model).quoted...)
 	return c.tokenize(ctx, appendMessages(b, messages))
 }
 
-// TokenizePrompt asks how many tokens a bare prompt is, with the special tokens
-// that /v1/completions adds.
-func (c *Client) TokenizePrompt(ctx context.Context, model string, prompt Text) (int, error) {
-	b := append([]byte(`{"model":`), Quote(model).quoted...)
+// TokenizeText asks how many tokens a text is by itself, without special tokens.
+func (c *Client) TokenizeText(ctx context.Context, model string, text Text) (int64, error) {
+	b := append([]byte(`{"add_special_tokens":false,"model":`), Quote(model).quoted...)
 	b = append(b, `,"prompt":`...)
-	b = append(b, prompt.quoted...)
+	b = append(b, text.quoted...)
 	return c.tokenize(ctx, append(b, '}'))
 }
 
-func (c *Client) tokenize(ctx context.Context, body []byte) (int, error) {
+// tokenize gives the count as the server says it: who asked knows what it can be.
+func (c *Client) tokenize(ctx context.Context, body []byte) (int64, error) {
 	var reply struct {
-		Count *int `json:"count"`
+		Count *int64 `json:"count"`
 	}
-	if err := c.getJSON(ctx, "/tokenize", newBody(body), maxTokenized, &reply); err != nil {
+	if err := c.getJSON(ctx, "/tokenize", newBody(body), maxTokenized+16*int64(len(body)), &reply); err != nil {
 		return 0, err
 	}
-	if reply.Count == nil || *reply.Count < 0 {
-		return 0, errors.New("/tokenize: the reply has no count")
+	if reply.Count == nil {
+		return 0, fmt.Errorf("/tokenize: %w: it has no count", ErrReply)
 	}
 	return *reply.Count, nil
 }

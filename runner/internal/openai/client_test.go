@@ -375,12 +375,12 @@ func TestQuestions(t *testing.T) {
 	if n != 20 || err != nil || tokenized != `{"add_generation_prompt":true,"model":"tiny","messages":[{"role":"user","content":"a \"b\""}]}` {
 		t.Errorf("%d, %v, asked %s", n, err, tokenized)
 	}
-	n, err = c.TokenizePrompt(ctx, "tiny", Quote("a"))
-	if n != 20 || err != nil || tokenized != `{"model":"tiny","prompt":"a"}` {
+	n, err = c.TokenizeText(ctx, "tiny", Quote("a"))
+	if n != 20 || err != nil || tokenized != `{"add_special_tokens":false,"model":"tiny","prompt":"a"}` {
 		t.Errorf("%d, %v, asked %s", n, err, tokenized)
 	}
-	if err := c.Health(ctx); !errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnauthorized) {
-		t.Errorf("health: %v", err)
+	if _, err := c.get(ctx, "/other", nil, maxReply); !errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnauthorized) {
+		t.Errorf("what is not there: %v", err)
 	}
 
 	wrong := New(url, "sk-wrong", 1, nil)
@@ -401,13 +401,16 @@ func TestBadAnswers(t *testing.T) {
 	for name, c := range map[string]struct{ reply, want string }{
 		"no JSON":  {"<html>", "not what the API says"},
 		"no count": {"{}", "has no count"},
-		"negative": {`{"count":-1}`, "has no count"},
+		"words":    {`{"count":"seven"}`, "not what the API says"},
+		"half":     {`{"count":7.5}`, "not what the API says"},
+		"too much": {`{"count":1e40}`, "not what the API says"},
+		"huge":     {`{"count":1}` + strings.Repeat(" ", 2<<20), "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, _ := server(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, c.reply) })
 			client := New(url, "", 1, nil)
 			defer client.Close()
-			if _, err := client.TokenizePrompt(t.Context(), "m", Quote("a")); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := client.TokenizeText(t.Context(), "m", Quote("a")); !errors.Is(err, ErrReply) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -419,7 +422,7 @@ func TestReplyTooLong(t *testing.T) {
 	url, _ := server(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, limit+1)) })
 	c := New(url, "", 1, nil)
 	defer c.Close()
-	if _, err := c.get(t.Context(), "/metrics", nil, limit); err == nil || err.Error() != "/metrics: the reply is larger than 1 MiB" {
+	if _, err := c.get(t.Context(), "/metrics", nil, limit); err == nil || err.Error() != "/metrics: the reply is not what the API says: it is larger than 1 MiB" {
 		t.Error(err)
 	}
 	if b, err := c.get(t.Context(), "/metrics", nil, limit+1); err != nil || len(b) != limit+1 {
@@ -458,10 +461,8 @@ func TestRequestBodies(t *testing.T) {
 			`{"model":"m\"","max_tokens":8,"temperature":0,"top_p":0.95,"seed":1,"ignore_eos":true,"stream":true,
 			"stream_options":{"include_usage":true,"continuous_usage_stats":true},
 			"messages":[{"role":"system","content":"s"},{"role":"user","content":` + jsonString(t, clean) + `}]}`},
-		{"least", ChatBody(Options{Model: "m", MaxTokens: 1, NoRunningUsage: true}),
-			`{"model":"m","max_tokens":1,"stream":true,"stream_options":{"include_usage":true},"messages":[]}`},
-		{"completion", CompletionBody(Options{Model: "m", MaxTokens: 1}, Quote(prompt)),
-			`{"model":"m","max_tokens":1,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"prompt":` + jsonString(t, clean) + `}`},
+		{"least", ChatBody(Options{Model: "m", MaxTokens: 1}),
+			`{"model":"m","max_tokens":1,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"messages":[]}`},
 	} {
 		var got, want any
 		if err := json.Unmarshal(c.body, &got); err != nil {

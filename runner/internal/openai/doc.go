@@ -8,7 +8,7 @@
 //
 // The flow of a stream:
 //
-//  1. The body, made once by [ChatBody] or [CompletionBody], is written; SentNs is
+//  1. The body, made once by [ChatBody], is written; SentNs is
 //     when the last of it was handed to the socket (a prompt of a megabyte may still
 //     be on its way then).
 //  2. Each read of the socket is stamped by the connection itself, before anything

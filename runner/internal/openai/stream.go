@@ -34,7 +34,7 @@ type Live struct {
 
 // Call is one request to make.
 type Call struct {
-	Path string // ChatPath or CompletionPath
+	Path string // ChatPath
 	Body []byte // not modified; many calls may share it
 	// Clock gives nanoseconds since the start of the trial. It is monotonic and may be
 	// called from other goroutines.

@@ -71,8 +71,6 @@ type Scraper struct {
 	mu       sync.Mutex
 	readings []Reading
 	inARow   int // failures since the last reading
-	failures int
-	err      error
 }
 
 // Start reads at once and then every so often, until Stop.
@@ -103,8 +101,6 @@ func (s *Scraper) keep(r Reading, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.err = err
-		s.failures++
 		s.inARow++
 		return
 	}
@@ -121,13 +117,6 @@ func (s *Scraper) Last() (r Reading, ok bool) {
 		return Reading{}, false
 	}
 	return s.readings[len(s.readings)-1], true
-}
-
-// Failures says how many readings failed, and the last reason.
-func (s *Scraper) Failures() (n int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failures, s.err
 }
 
 // Stop gives up a reading in progress, ends the goroutine and returns everything

@@ -50,9 +50,6 @@ func TestSlow(t *testing.T) {
 		if n := begun.Load(); n != 3 {
 			t.Errorf("%d readings begun", n)
 		}
-		if n, err := s.Failures(); n != 2 || err == nil {
-			t.Errorf("%d failures: %v", n, err)
-		}
 		at := time.Now()
 		if got := s.Stop(); len(got) != 0 || time.Since(at) != 0 {
 			t.Errorf("stop took %v and gave %v", time.Since(at), got)

@@ -3,7 +3,10 @@
 // again for the same nonce.
 //
 // It does not know HTTP, trials or clocks: it is given a [Counter], which asks
-// the server how many tokens a text is, and returns text.
+// the server how many tokens a text is, and returns text. It does not believe the
+// counter: a count that no tokenizer could give ([Plausible]) is taken for none, and
+// whatever the counts are, a prompt takes at most [MaxCalls] of them and its text
+// stays below 64 bytes for each token asked and some kilobytes, and below [MaxText].
 //
 // A prompt is, from the front:
 //
@@ -55,9 +58,41 @@ const reserve = 24
 // sampleWords is the length of the text that tells how long a word is.
 const sampleWords = 512
 
-// ErrNoCounter is returned by a [Counter] when the server cannot count. The
-// builder then estimates, and says so.
+// MaxText bounds the text of a prompt, in bytes, however long it is asked to be:
+// that of 16 million tokens.
+const MaxText = 256 << 20
+
+// No text is longer than this: words of at most 11 bytes and filler of 2, so many
+// of each for a token asked, are less than 64 bytes for it. No tokenizer takes four
+// words into one token.
+const (
+	wordsPerToken = 4
+	someWords     = 512
+	wordBytes     = 11
+)
+
+// ErrNoCounter is returned by a [Counter] when the server cannot count; the error may
+// say why. The builder then estimates, and says so.
 var ErrNoCounter = errors.New("the server counts no tokens")
+
+// Plausible says whether a text of so many bytes can be so many tokens. A token is at
+// least one byte, and at most 64 in a text of words; a chat template adds up to
+// 65,536 of its own, and short texts are left in peace.
+func Plausible(bytes int, tokens int64) bool {
+	return tokens > 0 && tokens <= int64(bytes)+1<<16 && tokens >= int64(bytes-1024)>>6
+}
+
+// implausible is an [ErrNoCounter]: what cannot be right is no count.
+type implausible struct {
+	tokens int64
+	bytes  int
+}
+
+func (e *implausible) Error() string {
+	return fmt.Sprintf("the server counts %d tokens for %d bytes: that cannot be used", e.tokens, e.bytes)
+}
+
+func (e *implausible) Is(target error) bool { return target == ErrNoCounter }
 
 // Counter says how many prompt tokens a user message of this text is for the
 // server, chat template included.
@@ -96,12 +131,29 @@ type Prompt struct {
 // Text makes the text, the same each time.
 func (p Prompt) Text() string { return render(p.head, p.shape, p.task) }
 
+// bytes is about how long the text is, without making it: words have 6 on average.
+func (p Prompt) bytes() int {
+	return len(p.head) + 6*p.shape.words + 2*p.shape.filler + len(p.task.request())
+}
+
+// LengthOff says that a count of this prompt cannot be right: it is more than 10 %
+// and 64 tokens from what the server counted before, or, where it did not count, it
+// is one that no tokenizer could give.
+func (p Prompt) LengthOff(tokens int64) bool {
+	if p.Tokens == nil {
+		return !Plausible(p.bytes(), tokens)
+	}
+	// A count can be as far out as a number can be: nothing is multiplied by it.
+	off := max(*p.Tokens/10, 64)
+	return tokens < *p.Tokens-off || tokens > *p.Tokens+off
+}
+
 // Builder makes the prompts of one launch. It is not safe for use by several
 // goroutines at once.
 type Builder struct {
 	count Counter
 
-	noCounter bool
+	noCounter error // why the server's counts are not used; nil: they are
 	calls     int   // of the prompt being built
 	overhead  int64 // tokens of an almost empty message: what the template adds, and one
 	sampled   bool
@@ -126,29 +178,40 @@ type shape struct {
 
 // NewBuilder returns a builder that counts with count.
 func NewBuilder(count Counter) *Builder {
-	// Until the server said better: common English words with a blank are a little
-	// more than one token in the vocabularies in use.
-	return &Builder{count: count, wordTokens: 11, wordCount: 10, known: make(map[key]shape)}
+	return &Builder{count: count, wordTokens: firstTokens, wordCount: firstWords, known: make(map[key]shape)}
 }
 
+// Until the server said better: common English words with a blank are a little more
+// than one token in the vocabularies in use.
+const firstTokens, firstWords = 11, 10
+
 // Estimated says that the server cannot count, so lengths are estimates.
-func (b *Builder) Estimated() bool { return b.noCounter }
+func (b *Builder) Estimated() bool { return b.noCounter != nil }
+
+// Why says why lengths are estimated; nil if they are not.
+func (b *Builder) Why() error { return b.noCounter }
 
 // Overhead is what the server's chat template puts around a message, at most;
 // ok is false while it is not known. Tokens before the message are the same in
 // every request, so a prefix cache may hold them whatever the prompt is.
 func (b *Builder) Overhead() (tokens int64, ok bool) {
-	return b.overhead, b.sampled && !b.noCounter
+	return b.overhead, b.sampled && !b.Estimated()
 }
 
 // Observe tells the builder the true length of a text it made, where the server
 // cannot count in advance: the next estimate is better.
 func (b *Builder) Observe(p Prompt, promptTokens int64) {
-	if !b.noCounter || promptTokens <= b.overhead {
-		return
+	if b.Estimated() && Plausible(p.bytes(), promptTokens) {
+		b.learn(p.shape, promptTokens)
 	}
-	if words := int64(p.shape.words + p.shape.filler); words >= 64 {
-		b.wordTokens, b.wordCount = promptTokens-b.overhead, words
+}
+
+// learn takes the length of a word from a text that was counted.
+func (b *Builder) learn(s shape, tokens int64) {
+	words := int64(s.words + s.filler)
+	// Less would be four words to a token.
+	if inside := tokens - b.overhead; words >= 64 && inside*wordsPerToken >= words {
+		b.wordTokens, b.wordCount = inside, words
 	}
 }
 
@@ -178,13 +241,15 @@ func (b *Builder) Build(ctx context.Context, tokens int, task Task, nonce string
 		p.Tokens, p.Exact = n, n != nil
 		return p, nil
 	}
+	if tokens > MaxText/wordBytes {
+		return Prompt{}, fmt.Errorf("a prompt of %d tokens: at most %d can be made", tokens, MaxText/wordBytes)
+	}
 	if err := b.sample(ctx); err != nil {
 		return Prompt{}, err
 	}
 	k := key{tokens, task}
-	if b.noCounter {
-		s := shape{words: b.wordsFor(int64(tokens) - b.overhead - b.estimate(head+task.request()))}
-		return Prompt{head: head, shape: s, task: task}, nil
+	if b.Estimated() {
+		return b.guess(k, head), nil
 	}
 	if s, ok := b.known[k]; ok && tokens >= headOnly && s.counted {
 		n, err := b.ask(ctx, head)
@@ -193,13 +258,26 @@ func (b *Builder) Build(ctx context.Context, tokens int, task Task, nonce string
 		}
 		if n != nil {
 			off := *n - s.head // this head is longer by so much
-			if int64(s.filler) >= off {
+			if off >= -reserve && int64(s.filler) >= off {
 				s.filler -= int(off)
 				return Prompt{Tokens: &s.total, head: head, shape: s, task: task}, nil
 			}
 		}
 	}
 	return b.fit(ctx, k, head)
+}
+
+// guess makes a prompt that nobody counts.
+func (b *Builder) guess(k key, head string) Prompt {
+	s := shape{words: b.wordsFor(int64(k.tokens) - b.overhead - b.estimate(head+k.task.request()))}
+	return Prompt{head: head, shape: s.within(k.tokens), task: k.task}
+}
+
+// within cuts a shape to what a text of so many tokens may be at most.
+func (s shape) within(tokens int) shape {
+	most := min(wordsPerToken*tokens+someWords, MaxText/(wordBytes+2))
+	s.words, s.filler = min(max(s.words, 0), most), min(max(s.filler, 0), most)
+	return s
 }
 
 // fit counts and corrects until the length is right or the calls are used up.
@@ -225,6 +303,7 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 		lastTokens            int64
 	)
 	for b.calls < limit {
+		s = s.within(k.tokens)
 		n, err := b.ask(ctx, render(head, s, k.task))
 		if err != nil {
 			return Prompt{}, err
@@ -243,9 +322,7 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 		if df, dt := int64(s.filler-last.filler), *n-lastTokens; lastTokens > 0 && s.words == last.words && df != 0 && dt != 0 {
 			fillers, fillerTokens = df, dt
 		}
-		if s.words >= 64 {
-			b.wordTokens, b.wordCount = *n-b.overhead, int64(s.words+s.filler)
-		}
+		b.learn(s, *n)
 		last, lastTokens = s, *n
 		if abs(off) > reserve {
 			s.words = max(0, s.words+b.exchange(off))
@@ -262,8 +339,8 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 			break // no nearer
 		}
 	}
-	if !found {
-		return Prompt{head: head, shape: s, task: k.task}, nil
+	if b.Estimated() { // what it counted before is not believed either
+		return b.guess(k, head), nil
 	}
 	if again {
 		best.head, best.counted = s.head, false
@@ -283,7 +360,7 @@ func (b *Builder) fit(ctx context.Context, k key, head string) (Prompt, error) {
 
 // sample learns the template's overhead and the length of a word, once.
 func (b *Builder) sample(ctx context.Context) error {
-	if b.sampled || b.noCounter {
+	if b.sampled || b.Estimated() {
 		return nil
 	}
 	n, err := b.ask(ctx, ".")
@@ -295,22 +372,28 @@ func (b *Builder) sample(ctx context.Context) error {
 	if err != nil || n == nil {
 		return err
 	}
-	if *n > b.overhead {
-		b.wordTokens, b.wordCount = *n-b.overhead, sampleWords
-	}
+	b.learn(shape{words: sampleWords}, *n)
 	b.sampled = true
 	return nil
 }
 
 // ask counts one text; nil where the server cannot.
 func (b *Builder) ask(ctx context.Context, text string) (*int64, error) {
-	if b.noCounter {
+	if b.Estimated() {
 		return nil, nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	b.calls++
 	n, err := b.count(ctx, text)
+	if err == nil && !Plausible(len(text), n) {
+		err = &implausible{tokens: n, bytes: len(text)}
+	}
 	if errors.Is(err, ErrNoCounter) {
-		b.noCounter = true
+		// What was learnt from it is not believed either.
+		b.noCounter, b.overhead, b.sampled = err, 0, false
+		b.wordTokens, b.wordCount = firstTokens, firstWords
 		return nil, nil
 	}
 	if err != nil {

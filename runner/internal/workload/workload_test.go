@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -141,6 +142,122 @@ func TestServerCannotCount(t *testing.T) {
 	}
 	if n := tokens(p.Text()); n < 3900 || n > 4100 {
 		t.Errorf("after one observation: %d tokens for 4000", n)
+	}
+}
+
+// Whatever a server says its texts are long, the builder ends, within its calls and
+// within the memory that the length asked for may take.
+func TestCounterLies(t *testing.T) {
+	calls := 0
+	words := func(s string) int64 { return int64(len(strings.Fields(s))) }
+	for _, c := range []struct {
+		name      string
+		count     func(s string) int64
+		estimated bool
+	}{
+		{"always 7", func(string) int64 { return 7 }, true},
+		{"always 40", func(string) int64 { return 40 }, true},
+		{"always 4096", func(string) int64 { return 4096 }, true}, // until the text is long
+		{"none", func(string) int64 { return 0 }, true},
+		{"less than none", func(string) int64 { return -5 }, true},
+		{"1e18", func(string) int64 { return 1e18 }, true},
+		{"the largest there is", func(string) int64 { return math.MaxInt64 }, true},
+		{"the smallest there is", func(string) int64 { return math.MinInt64 }, true},
+		{"true, then 7", func(s string) int64 {
+			if calls > 3 {
+				return 7
+			}
+			return words(s)
+		}, true},
+		{"now much, now little", func(s string) int64 {
+			if calls%2 == 0 {
+				return int64(len(s)) + 60_000
+			}
+			return int64(len(s))>>6 + 1
+		}, false},
+		{"less for a longer text", func(s string) int64 { return max(int64(len(s))>>6+1, 60_000-int64(len(s))) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const tokens = 32768
+			calls = 0
+			b := NewBuilder(func(_ context.Context, s string) (int64, error) {
+				calls++
+				if len(s) > 64*tokens+16<<10 {
+					t.Fatalf("call %d: a text of %d bytes for %d tokens", calls, len(s), tokens)
+				}
+				return c.count(s), nil
+			})
+			for _, nonce := range []string{"one", "two", "three"} {
+				before := calls
+				p, err := b.Build(t.Context(), tokens, Decode, nonce)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := len(p.Text()); n > 64*tokens+16<<10 || n > p.bytes()*2 {
+					t.Errorf("the prompt has %d bytes, about %d were said", n, p.bytes())
+				}
+				if calls-before > MaxCalls {
+					t.Errorf("%d calls", calls-before)
+				}
+			}
+			if b.Estimated() != c.estimated || (b.Why() != nil) != c.estimated {
+				t.Errorf("estimated: %v (%v)", b.Estimated(), b.Why())
+			}
+			if c.estimated {
+				if p, _ := b.Build(t.Context(), tokens, Prefill, "four"); p.Tokens != nil || words(p.Text()) < tokens/2 || words(p.Text()) > tokens {
+					t.Errorf("the estimate has %d words, and %v tokens", words(p.Text()), p.Tokens)
+				}
+				if why := b.Why().Error(); !errors.Is(b.Why(), ErrNoCounter) || !strings.Contains(why, "bytes: that cannot be used") {
+					t.Errorf("why: %s", why)
+				}
+			}
+			for _, lie := range []int64{-1, 0, 1, math.MaxInt64} {
+				b.Observe(b.Sample(), lie)
+			}
+			if p, _ := b.Build(t.Context(), tokens, Prefill, "five"); len(p.Text()) > 64*tokens+16<<10 {
+				t.Errorf("after lies of usage: %d bytes", len(p.Text()))
+			}
+		})
+	}
+}
+
+func TestTooLong(t *testing.T) {
+	b := NewBuilder(func(context.Context, string) (int64, error) { return 0, ErrNoCounter })
+	if _, err := b.Build(t.Context(), math.MaxInt, Prefill, "n"); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Who gives up need not wait for the next count.
+func TestBuildEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("drained")
+	calls := 0
+	b := NewBuilder(func(_ context.Context, s string) (int64, error) {
+		calls++
+		cancel(cause)
+		return int64(len(s)), nil
+	})
+	if _, err := b.Build(ctx, 4000, Prefill, "n"); !errors.Is(err, cause) || calls != 1 {
+		t.Errorf("%d calls, error %v", calls, err)
+	}
+}
+
+func TestLengthOff(t *testing.T) {
+	n := int64(1000)
+	counted, guessed := Prompt{Tokens: &n}, Prompt{shape: shape{words: 1000}}
+	for _, c := range []struct {
+		p    Prompt
+		got  int64
+		want bool
+	}{
+		{counted, 1000, false}, {counted, 901, false}, {counted, 1100, false}, {counted, 899, true}, {counted, 1101, true},
+		{counted, 1, true}, {counted, math.MaxInt64, true},
+		{guessed, 1000, false}, {guessed, 300, false}, {guessed, 4000, false}, {guessed, 1, true}, {guessed, math.MaxInt64, true},
+	} {
+		if got := c.p.LengthOff(c.got); got != c.want {
+			t.Errorf("%v tokens: %v", c.got, got)
+		}
 	}
 }
 
