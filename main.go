@@ -73,9 +73,8 @@ func run(ctx context.Context, p process) int {
 	go func() {
 		for n := 0; ; n++ {
 			select {
-			case s := <-p.signals:
+			case <-p.signals:
 				if n == 0 {
-					fmt.Fprintf(p.stderr, "\n%v: ending the current cell and storing what was measured; once more to stop at once\n", s)
 					close(drain)
 				} else {
 					cancel(errInterrupted)

@@ -77,14 +77,22 @@ func askCapacity(ctx context.Context, url string, c plan.Capacity) (plan.Capacit
 	if err != nil {
 		return c, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	// As when measuring: no proxy of the environment, no detour.
+	resp, err := (&http.Transport{}).RoundTrip(req)
 	if err != nil {
 		return c, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if resp.StatusCode != http.StatusOK {
+		return c, fmt.Errorf("%s/metrics answers %s", url, resp.Status)
+	}
+	const most = 8 << 20
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
 		return c, err
+	}
+	if len(body) > most {
+		return c, fmt.Errorf("%s/metrics is larger than %d MiB", url, most>>20)
 	}
 	m := vllm.Parse(body, nil)
 	if m.KVCapacityTokens == nil {

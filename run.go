@@ -108,6 +108,15 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 		return err
 	}
 	defer s.partial.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-drain:
+			fmt.Fprintln(p.stderr, "\nending the current cell and storing what was measured; once more to stop at once")
+		case <-ended:
+		}
+	}()
 	for _, w := range s.partial.Warnings() {
 		fmt.Fprintln(p.stderr, printable(w))
 	}
@@ -359,6 +368,7 @@ func (s *session) finish(drained bool) (string, error) {
 	r := s.partial.Run()
 	now := time.Now().UTC()
 	r.FinishedAt, r.Interrupted = &now, drained
+	r.Findings = measuredFindings(&r, s.resolved.Plan)
 	simulated := slices.ContainsFunc(r.Launches, func(l record.Launch) bool { return l.Executor == "simulator" })
 	if r.Kind == record.Measured && simulated {
 		r.Kind = record.Simulated

@@ -87,6 +87,9 @@ func (r *remaining) String() string {
 	if len(r.left) == 0 {
 		return "last cell"
 	}
+	if len(r.left) == 1 {
+		return "1 cell left, about " + d.Round(time.Second).String()
+	}
 	return fmt.Sprintf("%d cells left, about %s", len(r.left), d.Round(time.Second))
 }
 
@@ -194,12 +197,13 @@ func printResult(stdout, stderr io.Writer, path, counts string) error {
 type jsonView struct {
 	mu  sync.Mutex
 	enc *json.Encoder
+	err error // the first that writing gave: nobody reads on
 }
 
 func (v *jsonView) put(event string, key string, value any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.enc.Encode(map[string]any{"event": event, "time": time.Now().UTC(), key: value})
+	v.err = cmp.Or(v.err, v.enc.Encode(map[string]any{"event": event, "time": time.Now().UTC(), key: value}))
 }
 
 func (v *jsonView) launched(l record.Launch) { v.put("launch", "launch", l) }
@@ -219,7 +223,7 @@ func (v *jsonView) end() {}
 func (v *jsonView) result(path, counts string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.enc.Encode(map[string]any{"event": "done", "time": time.Now().UTC(), "run": path, "page": pagePath(path), "statuses": counts})
+	return cmp.Or(v.err, v.enc.Encode(map[string]any{"event": "done", "time": time.Now().UTC(), "run": path, "page": pagePath(path), "statuses": counts}))
 }
 
 // liveView is the matrix that fills in cell by cell on a terminal.

@@ -65,7 +65,7 @@ decode-8k-c4-r1 · window 3.2 s of 10.0 s · 4 active · 2,210 tokens
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("the view differs (-want +got):\n%s", cmp.Diff(want, got))
 	}
-	if !strings.Contains(got, "1 cells left, about") || !strings.Contains(got, "Ctrl-C") {
+	if !strings.Contains(got, "1 cell left, about") || !strings.Contains(got, "Ctrl-C") {
 		t.Errorf("no time left in %q", got)
 	}
 	m, _ = m.Update(endMsg{})
