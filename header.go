@@ -134,7 +134,7 @@ func planFields(id *plan.Identity, digest string) []record.Field {
 		}
 		return time.Duration(ns).String()
 	}
-	return []record.Field{
+	return append([]record.Field{
 		{Label: "Plan", Value: digest},
 		{Label: "Method version", Value: id.MethodVersion},
 		{Label: "Engine source", Value: id.Engine.Source},
@@ -149,7 +149,30 @@ func planFields(id *plan.Identity, digest string) []record.Field {
 		{Label: "Scout limit", Value: ready(id.Limits.ScoutNs)},
 		{Label: "Readiness limit", Value: ready(id.Limits.ReadyNs)},
 		{Label: "Stall limit", Value: time.Duration(id.Limits.StallNs).String()},
+	}, pinnedFields(id)...)
+}
+
+// pinnedFields are what a locked plan holds: what has to be fetched to have the same
+// engine and model again.
+func pinnedFields(id *plan.Identity) []record.Field {
+	var out []record.Field
+	if image := id.Engine.Locked; image != nil {
+		out = append(out, record.Field{Label: "Image", Value: id.Engine.Image + " for " + image.Platform})
+		if image.Index != "" {
+			out = append(out, record.Field{Label: "Image list", Value: image.Index})
+		}
 	}
+	if id.Engine.Commit != "" {
+		out = append(out, record.Field{Label: "Commit", Value: id.Engine.Commit + " of " + id.Engine.Repo})
+	}
+	for _, s := range id.Model.Snapshots {
+		value := fmt.Sprintf("%s, %d files, %s bytes", s.ID, len(s.Files), grouped(s.Bytes))
+		if s.Revision != "" {
+			value = s.ID + " at " + s.Revision + value[len(s.ID):]
+		}
+		out = append(out, record.Field{Label: "Model files", Value: value})
+	}
+	return out
 }
 
 // seconds writes a duration as the pages do: "30 s", "2.5 s".

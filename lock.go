@@ -71,6 +71,9 @@ func (l *lockFlags) load(c *cobra.Command, p process, path string, f experimentF
 	if out == "" {
 		out = strings.TrimSuffix(path, filepath.Ext(path)) + ".plan.json"
 	}
+	if same(out, path) {
+		return nil, usageError{fmt.Errorf("--output: %s is the experiment itself", out), c.CommandPath()}
+	}
 	if err := writeLocked(out, e, r); err != nil {
 		return nil, err
 	}
@@ -123,6 +126,16 @@ func writeLocked(path string, e *spec.Experiment, r *resolve.Resolved) error {
 		return fmt.Errorf("--lock: %w", err)
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// same says that two paths lead to one file.
+func same(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // between is the way from a folder to a file; the file itself where there is none.

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"speedmatrix/experiments/plan"
+	"speedmatrix/results/record"
 )
 
 // call is one use of the program.
@@ -105,9 +106,9 @@ matrix:
 		}
 	}
 
-	status, stdout, stderr := call(t, env, "plan", file)
+	status, stdout, _ := call(t, env, "plan", file)
 	want("not locked", exitOK, status, stdout, "unpinned: engine.source.image", "unpinned: model.revision")
-	status, _, stderr = call(t, env, "plan", "--lock", file)
+	status, _, stderr := call(t, env, "plan", "--lock", file)
 	want("no token", exitWrong, status, stderr, "model.revision", "--hub-token-env")
 	status, _, stderr = call(t, env, "plan", "--lock", file, "--hub-token-env", "NOT_SET")
 	want("no such variable", exitUsage, status, stderr, "NOT_SET is not set")
@@ -115,6 +116,9 @@ matrix:
 	want("without --lock", exitUsage, status, stderr, "--platform goes with --lock")
 	status, _, stderr = call(t, env, "plan", "--lock", file, "--hub-token-env", "HF_TOKEN", "--platform", "linux/arm64")
 	want("another platform", exitWrong, status, stderr, "is for linux/amd64")
+
+	status, _, stderr = call(t, env, "plan", "--lock", file, "-o", file, "--hub-token-env", "HF_TOKEN")
+	want("over the experiment", exitUsage, status, stderr, "is the experiment itself")
 
 	if err := os.Mkdir(filepath.Join(dir, "locks"), 0o755); err != nil {
 		t.Fatal(err)
@@ -140,6 +144,13 @@ matrix:
 	}
 	if files, err := os.ReadDir(filepath.Join(dir, "locks")); err != nil || len(files) != 1 {
 		t.Errorf("left beside the plan: %v, %v", files, err)
+	}
+
+	fields := fmt.Sprint(planFields(&p.Identity, p.Digest))
+	for _, part := range []string{digest.String() + " for linux/amd64", "org/m at " + revision + ", 1 files, 2 bytes"} {
+		if !strings.Contains(fields, part) {
+			t.Errorf("no %q on the page: %s", part, fields)
+		}
 	}
 
 	// From here on nobody can be asked.
@@ -171,4 +182,50 @@ matrix:
 	}
 	status, _, stderr = call(t, nil, "plan", lock)
 	want("without the experiment", exitUsage, status, stderr, "a plan needs its experiment", "no such file")
+}
+
+// TestResumeLocked: a run of a locked plan goes on without asking anybody, though its
+// experiment has names.
+func TestResumeLocked(t *testing.T) {
+	dir := t.TempDir()
+	yaml := []byte(`name: e
+engine:
+  source: {wheel: {lock: lock.txt, python: "3.12"}}
+  command: vllm serve ./model
+matrix:
+  contexts: [1K]
+  concurrency: [1]
+`)
+	for name, content := range map[string]string{"e.yaml": string(yaml), "lock.txt": "vllm==1", "model/config.json": "{}"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status, _, stderr := call(t, nil, "plan", "--lock", filepath.Join(dir, "e.yaml")); status != exitOK {
+		t.Fatal(stderr)
+	}
+	// The files are hashed in the plan; whether they are still there is not asked again.
+	if err := os.RemoveAll(filepath.Join(dir, "model")); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := os.ReadFile(filepath.Join(dir, "e.plan.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := process{getenv: func(string) string { return "" }, environ: func() []string { return nil }}
+	var s session
+	if err := s.reload(t.Context(), p, record.Run{ExperimentDir: dir}, stored, yaml, dir, runOptions{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if files := s.resolved.Plan.Identity.Model.Snapshots[0].Files; len(files) != 1 || files[0].Path != "config.json" {
+		t.Errorf("got %+v", files)
+	}
+	changed := bytes.Replace(yaml, []byte("./model"), []byte("./other"), 1)
+	if err := s.reload(t.Context(), p, record.Run{ExperimentDir: dir}, stored, changed, dir, runOptions{}, ""); err == nil || !strings.Contains(err.Error(), "changed since") {
+		t.Errorf("another model: %v", err)
+	}
 }

@@ -27,7 +27,7 @@ func (p *Pinner) folder(ctx context.Context, id string) (plan.Snapshot, error) {
 	root, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return s, fmt.Errorf("there is no folder %s on this machine; a name of a hub does not begin with / or .", dir)
+			return s, fmt.Errorf("there is no folder %s on this machine, and a name that begins with / or a dot is of no hub", dir)
 		}
 		return s, err
 	}

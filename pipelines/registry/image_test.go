@@ -8,10 +8,13 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -248,6 +251,50 @@ func TestImageUnreachable(t *testing.T) {
 	}
 }
 
+// TestImageLogin: docker's credentials are used when that was asked, and only then.
+func TestImageLogin(t *testing.T) {
+	amd := imageFor(t, "linux", "amd64")
+	anonymous := 0
+	host := serveImages(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if user, key, _ := r.BasicAuth(); user != "u" || key != "madeup" {
+				anonymous++
+				w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	image := host + "/a/b:c"
+	if err := remote.Write(mustRef(t, image), amd, remote.WithAuth(&authn.Basic{Username: "u", Password: "madeup"})); err != nil {
+		t.Fatal(err)
+	}
+	config := t.TempDir()
+	t.Setenv("DOCKER_CONFIG", config)
+	if err := os.WriteFile(filepath.Join(config, "config.json"), fmt.Appendf(nil, `{"auths":{%q:{"username":"u","password":"madeup"}}}`, host), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	anonymous = 0
+	_, err := newPinner(t, Options{}).Image(t.Context(), image)
+	wantError(t, err, "401", "give --registry-login")
+	if anonymous == 0 {
+		t.Error("the credentials were used without being asked for")
+	}
+	got, err := newPinner(t, Options{DockerLogin: true}).Image(t.Context(), image)
+	if err != nil || got.Manifest != digestOf(t, amd) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(config, "config.json"), fmt.Appendf(nil, `{"auths":{%q:{"username":"u","password":"hunter2"}}}`, host), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = newPinner(t, Options{DockerLogin: true}).Image(t.Context(), image)
+	wantError(t, err, "docker's login has no right to it")
+	if err != nil && strings.Contains(err.Error(), "hunter2") {
+		t.Error("the password stands in the error")
+	}
+}
+
 // TestImageTooLarge: no answer is read without bounds.
 func TestImageTooLarge(t *testing.T) {
 	host := serveImages(t, func(h http.Handler) http.Handler {
@@ -270,7 +317,7 @@ func TestImageTooLarge(t *testing.T) {
 	}
 }
 
-// TestImageSays what its config holds, even where the registry lies about the bytes.
+// TestImageChangedOnTheWay: a config with other bytes than its digest is not believed.
 func TestImageChangedOnTheWay(t *testing.T) {
 	amd := imageFor(t, "linux", "amd64")
 	host := serveImages(t, func(h http.Handler) http.Handler {
