@@ -85,6 +85,9 @@ func (t *trial) load(ctx context.Context) ([][]byte, bool) {
 			return nil, false
 		}
 		t.took(loaded[i], r)
+		if !t.agrees(loaded[i], r) {
+			return nil, false
+		}
 		if r.SentNs != nil && r.EndNs != nil {
 			t.scouted = max(t.scouted, time.Duration(*r.EndNs-*r.SentNs))
 		}
@@ -134,16 +137,23 @@ func (t *trial) launch(ctx context.Context, bodies [][]byte) *launched {
 				w.first.Add(1)
 			}
 		}
+		came := t.texts.begin(r)
+		var g *loopGuard
 		if guards != nil {
-			g := &guards[a.Stream]
+			g = &guards[a.Stream]
 			g.reset()
-			call.OnText = func(_ record.Channel, text []byte) {
-				if g.add(text); g.period > 0 {
-					w.looped(a.Stream, g)
-				}
+		}
+		call.OnText = func(_ record.Channel, text []byte) {
+			came.add(text)
+			if g == nil {
+				return
+			}
+			if g.add(text); g.period > 0 {
+				w.looped(a.Stream, g)
 			}
 		}
 		t.client.Stream(ctx, call, r)
+		came.end()
 		if r.Outcome == record.OutcomeFailed {
 			w.failed <- r // room for one of each stream: it does not go on
 		}

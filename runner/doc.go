@@ -38,6 +38,7 @@
 //  5. Readiness, then the window, each with a clock of its own.
 //  6. Closing: all streams are cancelled and seen to end; then Idle again. A server
 //     that is not idle again within the limit makes the trial failed (timeout).
+//  7. Counting again, below, where the server's usage did not tell what came.
 //
 // Stamps are nanoseconds of the monotonic clock since the trial began.
 //
@@ -79,6 +80,23 @@
 // of its own, each reading with a deadline of 5 s; nothing in the window waits for
 // it. Readings are samples of the trial, beside the client's own count of open and
 // active streams.
+//
+// # Tokens
+//
+// Tokens come from the usage of the streams. Text of a stream is kept (up to 1 MiB a
+// stream and 64 MiB a trial) only while its server has counted nothing. After a trial
+// that went through, /tokenize is asked for the count of the text of each request whose
+// usage does not tell what came: there was none, or its count did not keep up until the
+// stream was cut. At most 4,096 requests, 4 at once, a minute in all; the text alone,
+// without special tokens. What is still unknown then is said in a warning, and in the
+// reason of a trial that is valid: it has no rate.
+//
+// Usage that cannot be right makes the trial failed (encoding): a prompt that is more
+// than 10 % and 64 tokens from what /tokenize counted for it, or, where that did not
+// count, no possible length of its bytes; and in a decode a count that goes back, that
+// is above what was asked, that is zero at the end of a stream with output, that stands
+// still for more than 64 output events and four times the longest pause before, or that
+// is no whole number (where /tokenize cannot stand in).
 //
 // # Limits
 //

@@ -71,7 +71,7 @@ func TestStatuses(t *testing.T) {
 			step: decode(1024, 4), status: record.NotReady, text: "2 of 4 streams had a first token"},
 		{name: "no metrics", faults: simulator.Faults{MetricsStatus: 502}, step: decode(1024, 4), status: record.Valid},
 		{name: "usage is missing", profile: func(p *simulator.Profile) { p.Usage = simulator.UsageAbsent },
-			step: decode(1024, 2), status: record.Valid, text: "sent no usage"},
+			step: decode(1024, 2), status: record.Valid, text: "of 2 requests: /tokenize counted their text afterwards"},
 		{name: "usage at the end only", profile: func(p *simulator.Profile) { p.Usage = simulator.UsageFinal },
 			plan: func(id *plan.Identity) { id.MaxOutput, id.WindowNs = 120, ms(800) }, step: decode(1024, 2), status: record.Valid},
 		{name: "repetition", profile: loops,

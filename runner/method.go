@@ -96,7 +96,7 @@ func (r *rate) expect(tokens int64) time.Duration {
 		return time.Duration(tokens) * slowestPrefill
 	}
 	took := r.took
-	for n := r.tokens; n < tokens; n += n {
+	for n := r.tokens; n < tokens && took < 24*time.Hour; n += n { // no further: it could overflow
 		took *= 4
 	}
 	return took

@@ -33,6 +33,9 @@ func (t *trial) prefill(ctx context.Context) {
 			return
 		}
 		t.took(p, r)
+		if !t.agrees(p, r) {
+			return
+		}
 		t.warmed[t.step.ContextTokens] = true
 	}
 
@@ -58,12 +61,10 @@ func (t *trial) prefill(ctx context.Context) {
 	}
 	health := watchHealth(ctx, time.Minute)
 	failed := make(chan *record.Request, t.step.Concurrency)
-	var first *record.Request
+	sent := make([]*record.Request, t.step.Concurrency) // each by its stream's goroutine
 	wave := load.Start(ctx, t.step.Concurrency, t.now, func(ctx context.Context, a load.Arrival) bool {
 		r := t.begin(record.RoleMeasured, a.Stream, a.Generation, a.DueNs)
-		if a.Stream == 0 {
-			first = r
-		}
+		sent[a.Stream] = r
 		t.client.Stream(ctx, t.call(bodies[a.Stream]), r)
 		if r.Outcome == record.OutcomeFailed {
 			failed <- r
@@ -103,8 +104,13 @@ func (t *trial) prefill(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	t.took(prompts[0], first)
-	t.length(prompts[0], first)
+	t.took(prompts[0], sent[0])
+	t.length(prompts[0], sent[0])
+	for i := range prompts {
+		if !t.agrees(prompts[i], sent[i]) {
+			return
+		}
+	}
 	t.enter(stageDrain)
 	if hitsAfter := t.cacheHits(ctx); hitsBefore != nil && hitsAfter != nil {
 		t.facts.cacheHits = int64(*hitsAfter - *hitsBefore)
@@ -117,9 +123,9 @@ func (t *trial) prefill(ctx context.Context) {
 
 // took remembers how long a prompt took that nothing held.
 func (t *trial) took(p workload.Prompt, r *record.Request) {
-	tokens := r.PromptTokens
-	if tokens == nil {
-		tokens = p.Tokens
+	tokens := p.Tokens
+	if tokens == nil && r.PromptTokens != nil && !p.LengthOff(*r.PromptTokens) {
+		tokens = r.PromptTokens
 	}
 	if tokens != nil && r.SentNs != nil && r.EndNs != nil {
 		t.rate.saw(*tokens, time.Duration(*r.EndNs-*r.SentNs))

@@ -24,7 +24,7 @@ type facts struct {
 
 	engine  *EngineError // the engine ended or hung
 	drained bool         // a person asked to end early
-	// failed: the server did not count a prompt; why says how.
+	// failed: the server did not count a prompt, or counted it in two ways; why says how.
 	failed record.FailureKind
 	// limit says that the stage's own limit passed; why, what was seen then. Before
 	// the trial: the server was not idle.
@@ -34,6 +34,8 @@ type facts struct {
 	running, waiting *float64
 
 	bodyBytes int64 // of the wave: what was to be sent at once
+
+	unknown string // a count that a valid trial is without, described
 
 	silent bool // not one output event came in the whole window
 
@@ -48,20 +50,21 @@ type facts struct {
 //
 //  1. the engine ended or hung: failed (engine_exit, stall);
 //  2. a person ended it: interrupted;
-//  3. a request failed, or a prompt could not be counted: failed, with the kind of
-//     the first;
+//  3. a request failed: failed, with the kind of the first; or a prompt could not be
+//     counted, or usage and /tokenize contradict each other in its length: failed;
 //  4. the limit of a stage passed: over_capacity (no_output) if not one token came
 //     and the server either ran nothing or let requests wait; failed (timeout) for
 //     a scout; else not_ready;
 //  5. not one token came in the whole window: failed (stall);
 //  6. the model repeated itself: loop;
-//  7. a prefill took tokens from the prefix cache: not_ready, since what was to be
+//  7. the server's counts of tokens contradict what was asked or came: failed (encoding);
+//  8. a prefill took tokens from the prefix cache: not_ready, since what was to be
 //     measured did not take place;
-//  8. the server was not idle again afterwards: failed (timeout);
-//  9. this client was the limit: client_limited;
-//  10. requests waited or were put back to wait, or fewer ran than asked: queued;
-//  11. fewer streams were decoding than asked although the server ran all: underfilled;
-//  12. valid.
+//  9. the server was not idle again afterwards: failed (timeout);
+//  10. this client was the limit: client_limited;
+//  11. requests waited or were put back to wait, or fewer ran than asked: queued;
+//  12. fewer streams were decoding than asked although the server ran all: underfilled;
+//  13. valid; the reason then says which count is not known.
 func judge(t *record.Trial, f facts) (status record.Status, kind record.FailureKind, reason string) {
 	if f.engine != nil {
 		return record.Failed, f.engine.Kind, f.engine.Reason
@@ -84,6 +87,9 @@ func judge(t *record.Trial, f facts) (status record.Status, kind record.FailureK
 	if f.loop != "" {
 		return record.Loop, "", f.loop
 	}
+	if wrong := wrongUsage(t); wrong != "" {
+		return record.Failed, record.FailEncoding, usageWrong + wrong
+	}
 	if t.Phase == record.PhasePrefill && f.cacheHits > f.cacheFree {
 		return record.NotReady, "", record.ReasonCacheHits
 	}
@@ -98,7 +104,7 @@ func judge(t *record.Trial, f facts) (status record.Status, kind record.FailureK
 			return status, "", reason
 		}
 	}
-	return record.Valid, "", ""
+	return record.Valid, "", f.unknown
 }
 
 // failedRequests finds the first failure among the requests that the trial's

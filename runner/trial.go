@@ -30,6 +30,7 @@ type trial struct {
 	facts facts
 	begun time.Time
 	live  openai.Live
+	texts texts
 	// settle, and the slowest scout of this trial, make the limits of readiness.
 	settle, scouted time.Duration
 	warned          map[string]bool
@@ -57,6 +58,7 @@ func (m *measurement) trial(ctx context.Context, s plan.Step) (record.Trial, *En
 	}
 	t.rec.EndNs = t.now()
 
+	t.recount(ctx)
 	t.collect()
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errExited):
@@ -121,9 +123,7 @@ func (t *trial) begin(role string, stream, generation int, dueNs int64) *record.
 func (t *trial) collect() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	slices.SortStableFunc(t.requests, func(a, b *record.Request) int {
-		return cmp.Or(cmp.Compare(a.DueNs, b.DueNs), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Generation, b.Generation))
-	})
+	slices.SortStableFunc(t.requests, byDue)
 	t.rec.Requests = make([]record.Request, len(t.requests))
 	for i, r := range t.requests {
 		t.rec.Requests[i] = *r
@@ -131,6 +131,11 @@ func (t *trial) collect() {
 		// Then every further step would fail the same way.
 		t.unauthorized = t.unauthorized || r.HTTPStatus == http.StatusUnauthorized
 	}
+}
+
+// byDue is the order of requests: the moment at which they were due.
+func byDue(a, b *record.Request) int {
+	return cmp.Or(cmp.Compare(a.DueNs, b.DueNs), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Generation, b.Generation))
 }
 
 // send makes one request outside of a wave and waits for it. It reports false if
@@ -367,7 +372,7 @@ func (t *trial) cannotCount(ctx context.Context, err error) {
 // the server's count before, or not at all.
 func (t *trial) length(p workload.Prompt, r *record.Request) {
 	switch {
-	case r != nil && r.PromptTokens != nil:
+	case r != nil && r.PromptTokens != nil && !p.LengthOff(*r.PromptTokens):
 		t.rec.PromptTokens = ptr(*r.PromptTokens)
 		t.prompts.Observe(p, *r.PromptTokens)
 	case p.Tokens != nil:
@@ -392,16 +397,8 @@ func (t *trial) nonce(parts ...string) string {
 
 // warnings says what to know about numbers that stand.
 func (t *trial) warnings() {
-	usage, measured := false, false
-	for i := range t.rec.Requests {
-		r := &t.rec.Requests[i]
-		if r.Role == record.RoleMeasured && len(r.Chunks) > 0 {
-			measured = true
-			usage = usage || r.CompletionTokens != nil
-		}
-	}
-	if measured && !usage {
-		t.warn("the server sent no usage: how many tokens came is not known")
+	if t.facts.unknown = t.unknown(); t.facts.unknown != "" {
+		t.warn("%s", t.facts.unknown)
 	}
 	if t.rec.PromptOff && t.rec.PromptTokens != nil {
 		t.warn("the prompt was %d tokens long, asked were %d", *t.rec.PromptTokens, t.step.ContextTokens)

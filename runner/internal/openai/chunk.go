@@ -21,6 +21,7 @@ type chunk struct {
 	usage                          bool
 	hasPrompt, hasTokens, hasCache bool
 	prompt, tokens, cached         int64
+	badUsage                       bool // there is one, with something else than a count of tokens
 
 	failed bool // a top-level error that is not null
 	fault  fault
@@ -99,6 +100,7 @@ func parseAny(data []byte, c *chunk) bool {
 		c.usage = true
 		c.prompt, c.hasPrompt = count(u["prompt_tokens"])
 		c.tokens, c.hasTokens = count(u["completion_tokens"])
+		c.badUsage = !c.hasPrompt && told(u["prompt_tokens"]) || !c.hasTokens && told(u["completion_tokens"])
 		if d, ok := object(u["prompt_tokens_details"]); ok {
 			c.cached, c.hasCache = count(d["cached_tokens"])
 		}
@@ -172,6 +174,9 @@ func str(raw json.RawMessage) string {
 	}
 	return s
 }
+
+// told says whether a value is there, and not null.
+func told(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 // count reads a number of tokens: a whole number that is not negative.
 func count(raw json.RawMessage) (int64, bool) {

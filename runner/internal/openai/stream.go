@@ -372,6 +372,9 @@ func (st *stream) event(data []byte, at int64) {
 		st.rec.ErrorCode = c.fault.code
 		st.fail(at, record.FailInBand, c.fault.message)
 	}
+	if c.badUsage {
+		st.rec.BadFrames++ // what else it says counts
+	}
 	if c.choices > 0 {
 		st.choices = true
 	}
