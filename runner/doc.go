@@ -110,7 +110,9 @@
 //     engine without a prefix cache reads every stream's prompt again, one after
 //     another;
 //   - stall, 60 s: no token from any request, once all streams had their first. The
-//     trial is failed (stall) and so is the engine;
+//     trial is failed (stall) and so is the engine. It also ends a scout, warm-up or
+//     calibration for which, so long, no output came while every reading of the gauges
+//     said that nothing runs and nothing waits;
 //   - where no token came at all, where a window ended with 2 s of silence or
 //     without a token, and where a server is not idle again, one short request is
 //     sent: if it is not answered within the stall limit, the engine hangs, whatever

@@ -369,6 +369,26 @@ func TestDrainWhileCounting(t *testing.T) {
 	}
 }
 
+// A scout that the server says it does not run is given up after the stall limit,
+// however long a scout may take.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	var ready atomic.Bool
+	silent := hanging(chatPath)
+	e := behind(t, profile(), simulator.Faults{}, func(w http.ResponseWriter, r *http.Request) bool {
+		return ready.Load() && silent(w, r)
+	})
+	p := thePlan(decode(1024, 1))
+	p.Identity.Limits.StallNs = int64(700 * time.Millisecond)
+	s := &sink{t: t, onTell: func(runner.Progress) { ready.Store(true) }}
+	begun := time.Now()
+	err := s.measure(t.Context(), e, p, runner.Options{})
+	var ended *runner.EngineError
+	if !errors.As(err, &ended) || ended.Kind != record.FailStall || time.Since(begun) > 30*time.Second {
+		t.Errorf("after %v: %v, %s", time.Since(begun), err, describe(&s.trials[0]))
+	}
+}
+
 // A key that is taken back ends the run: every further step would fail the same way.
 func TestUnauthorizedInTheMiddle(t *testing.T) {
 	t.Parallel()

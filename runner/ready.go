@@ -66,12 +66,18 @@ func (m *measurement) listed(ctx context.Context) error {
 	var last error
 	begun := time.Now()
 	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
+		asked := time.Now()
 		models, err := m.client.Models(ctx)
+		took := time.Since(asked)
 		switch {
 		case err == nil:
 			return m.choose(models)
-		case ctx.Err() == nil || last == nil:
-			last = err // not that the limit passed in the middle of a look
+		case ctx.Err() == nil:
+			last = err
+		case last == nil || took > pollMost:
+			// Not that the limit passed in the middle of a look, but if the look itself
+			// was long, what an earlier one saw is no longer so.
+			last = fmt.Errorf("/v1/models: it has not answered for %v", took.Round(time.Millisecond))
 		}
 		var refused *openai.StatusError
 		if errors.As(err, &refused) && (refused.Status == 401 || refused.Status == 403) {
@@ -103,7 +109,12 @@ func (m *measurement) choose(models []openai.Model) error {
 	}
 	name := modelName(m.id, l)
 	at := slices.IndexFunc(models, func(model openai.Model) bool { return model.ID == name })
-	if at < 0 {
+	switch {
+	case len(models) == 0:
+		return errors.New("/v1/models: the server serves no model")
+	case at < 0 && name == "":
+		return fmt.Errorf("/v1/models: the experiment names no model, and the server serves %s: name one of these (model.id)", quoted(l.Models))
+	case at < 0:
 		return fmt.Errorf("/v1/models: no model %q is served, but %s: name one of these in the experiment (model.id, or --served-model-name in its command)",
 			name, quoted(l.Models))
 	}
@@ -114,9 +125,6 @@ func (m *measurement) choose(models []openai.Model) error {
 // quoted lists names from outside: at most ten.
 func quoted(names []string) string {
 	const most = 10
-	if len(names) == 0 {
-		return "none"
-	}
 	var out []string
 	for _, n := range names[:min(len(names), most)] {
 		out = append(out, fmt.Sprintf("%q", n))
@@ -134,13 +142,25 @@ func (m *measurement) answers(ctx context.Context) error {
 	case r.Outcome == record.OutcomeCompleted:
 		return nil
 	case ctx.Err() != nil:
-		return errors.New("its first completion has not come back")
+		return fmt.Errorf("%s: the first completion has not come back: %s", openai.ChatPath, unended(&r))
 	case r.HTTPStatus == 401 || r.HTTPStatus == 403:
 		return fmt.Errorf("%s: %d, API key: the server wants %s for completions", openai.ChatPath, r.HTTPStatus, another(m.engine.APIKey))
 	case r.FailureKind == record.FailHTTP:
 		return fmt.Errorf("%s: the first completion failed: HTTP status %d: %s", openai.ChatPath, r.HTTPStatus, r.Message)
 	default:
 		return fmt.Errorf("%s: the first completion failed (%s): %s", openai.ChatPath, r.FailureKind, r.Message)
+	}
+}
+
+// unended says how far a request came that was given up.
+func unended(r *record.Request) string {
+	switch {
+	case r.EndNs == nil || r.SentNs == nil:
+		return "it could not be sent"
+	case r.FirstByteNs == nil:
+		return fmt.Sprintf("no byte of a reply for %v", time.Duration(*r.EndNs-*r.SentNs).Round(time.Millisecond))
+	default:
+		return fmt.Sprintf("its stream had not ended %v after its first byte", time.Duration(*r.EndNs-*r.FirstByteNs).Round(time.Millisecond))
 	}
 }
 

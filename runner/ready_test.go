@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -37,6 +38,18 @@ func TestReadyLater(t *testing.T) {
 	}
 }
 
+// hanging takes requests of one path and never answers them.
+func hanging(path string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != path {
+			return false
+		}
+		io.Copy(io.Discard, r.Body) // or the end of the connection is not seen
+		<-r.Context().Done()
+		return true
+	}
+}
+
 func TestNeverReady(t *testing.T) {
 	t.Parallel()
 	answer := func(status int, body string) func(http.ResponseWriter, *http.Request) bool {
@@ -55,7 +68,8 @@ func TestNeverReady(t *testing.T) {
 		faults simulator.Faults
 		first  func(http.ResponseWriter, *http.Request) bool
 		key    string
-		model  string
+		model  string // "-": the plan names none
+		start  time.Duration
 		want   []string // in the message
 		not    string
 	}{
@@ -65,6 +79,37 @@ func TestNeverReady(t *testing.T) {
 		{name: "wrong model name", model: "bench", want: []string{`"bench"`, `"tiny"`}},
 		{name: "the completion fails", first: answer(500, `{"error":{"message":"CUDA out of memory"}}`), want: []string{"500", "CUDA out of memory"}},
 		{name: "a completion without output", first: answer(200, "data: [DONE]\n\n"), want: []string{"no_output"}},
+		{name: "the connection is dropped", first: func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/v1/chat/completions" {
+				return false
+			}
+			panic(http.ErrAbortHandler)
+		}, want: []string{"(connect)", "EOF"}},
+		{name: "the completion never comes", first: hanging("/v1/chat/completions"),
+			want: []string{"limits.start", "the first completion has not come back: no byte of a reply for "}},
+		{name: "the completion never ends", first: func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/v1/chat/completions" {
+				return false
+			}
+			w.Write([]byte(": wait\n\n"))
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return true
+		}, want: []string{"its stream had not ended "}},
+		{name: "no model", first: answering("/v1/models", `{"data":[]}`), model: "-", want: []string{"serves no model"}, not: `""`},
+		{name: "two models, none named", first: answering("/v1/models", `{"data":[{"id":"a"},{"id":"b"}]}`), model: "-",
+			want: []string{"names no model", `"a", "b"`}, not: `""`},
+		{name: "503, then silence", first: func() func(http.ResponseWriter, *http.Request) bool {
+			var asked atomic.Int32
+			silent := hanging("/v1/models")
+			return func(w http.ResponseWriter, r *http.Request) bool {
+				if asked.Add(1) > 2 {
+					return silent(w, r)
+				}
+				w.WriteHeader(503)
+				return true
+			}
+		}(), start: 1500 * time.Millisecond, want: []string{"limits.start", "/v1/models: it has not answered for 1."}, not: "503"},
 		{name: "never up", faults: simulator.Faults{StartupDelay: time.Hour}, want: []string{"limits.start", "503"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,7 +125,14 @@ func TestNeverReady(t *testing.T) {
 			e.APIKey = c.key
 			p := thePlan()
 			p.Identity.Limits.StartNs = int64(500 * time.Millisecond)
-			if c.model != "" {
+			if c.start > 0 {
+				p.Identity.Limits.StartNs = int64(c.start)
+			}
+			switch c.model {
+			case "":
+			case "-":
+				p.Identity.Model.ID = ""
+			default:
 				p.Identity.Model.Served = []string{c.model}
 			}
 			err := runner.WaitReady(t.Context(), e, p, runner.Options{})

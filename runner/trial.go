@@ -143,6 +143,8 @@ func byDue(a, b *record.Request) int {
 // the facts.
 func (t *trial) send(ctx context.Context, r *record.Request, body []byte, limit time.Duration) bool {
 	t.await(func() {
+		var watch sync.WaitGroup
+		defer watch.Wait()
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		done := make(chan struct{})
@@ -152,8 +154,21 @@ func (t *trial) send(ctx context.Context, r *record.Request, body []byte, limit 
 		}()
 		late := time.NewTimer(limit)
 		defer late.Stop()
+		forgotten := make(chan struct{})
+		if stall := t.stallLimit(); stall < limit {
+			watch.Go(func() {
+				if t.forgotten(ctx, stall) {
+					close(forgotten)
+				}
+			})
+		}
 		select {
 		case <-done:
+		case <-forgotten:
+			limit = t.stallLimit()
+			t.look(ctx)
+			cancel(errLimit)
+			<-done
 		case <-late.C:
 			t.look(ctx)
 			cancel(errLimit)
@@ -176,6 +191,30 @@ func (t *trial) send(ctx context.Context, r *record.Request, body []byte, limit 
 
 func (t *trial) call(body []byte) openai.Call {
 	return openai.Call{Path: openai.ChatPath, Body: body, Clock: t.now, Live: &t.live, Secrets: t.opts.Secrets}
+}
+
+// forgotten waits until the server has said in every reading for as long as the stall
+// limit that it runs nothing and lets nothing wait, though it has a request of ours and
+// no output came: then it is not reading a long prompt. It gives up with its context.
+func (t *trial) forgotten(ctx context.Context, stall time.Duration) bool {
+	if t.read == nil {
+		return false // nothing tells a long prompt from a stall
+	}
+	outputs := t.live.Outputs.Load()
+	for since := time.Now(); ; {
+		if !short(ctx, scrapeEvery) {
+			return false
+		}
+		r, err := scrape.Take(ctx, scrapeDeadline, t.now, t.read)
+		running, _ := r.Get(record.SampleRunning)
+		waiting, _ := r.Get(record.SampleWaiting)
+		if now := t.live.Outputs.Load(); err != nil || running > 0 || waiting > 0 || now != outputs {
+			since, outputs = time.Now(), now
+		}
+		if time.Since(since) >= stall {
+			return true
+		}
+	}
 }
 
 // look asks for the gauges once more, to say what the server did when a limit
