@@ -123,7 +123,7 @@ func cellLine(c *record.Cell) string {
 	if c.Status == record.OverCapacity && len(c.Warnings) > 0 {
 		why = c.Warnings[0] // the arithmetic
 	}
-	if why != "" && c.Status != record.Valid {
+	if why != "" {
 		parts = append(parts, "("+oneLine(why, 200)+")")
 	}
 	return strings.Join(parts, "  ")
