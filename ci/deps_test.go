@@ -27,7 +27,7 @@ var rules = []struct {
 	{folder: "results/record", allow: nil},
 	{folder: "experiments/plan", allow: nil},
 	{folder: "experiments/spec", allow: nil},
-	{folder: "experiments/servecmd", allow: nil},
+	{folder: "experiments/servecmd", allow: []string{"results/record"}},
 	{folder: "experiments/resolve", allow: []string{"experiments/spec", "experiments/plan", "experiments/servecmd"}},
 	{folder: "results/metric", allow: []string{"results/record"}},
 	{folder: "results/published", allow: []string{"results/record", "results/metric"}},
