@@ -525,9 +525,9 @@ func clip(s string, n int) string {
 	return s[:min(n, len(s))] + "…"
 }
 
-// scrub is [servecmd.Redact] for whole files.
+// scrub takes the secrets out of a whole file.
 func scrub(b []byte, secrets []string) []byte {
-	return []byte(servecmd.Redact(string(b), secrets))
+	return []byte(record.NewRedactor(secrets...).Redact(string(b)))
 }
 
 // scrubbed returns a record without the secrets in any of its texts.
@@ -543,23 +543,23 @@ func scrubbed[T any](v T, secrets []string) (T, error) {
 	if err := d.Decode(&tree); err != nil {
 		return out, err
 	}
-	if b, err = json.Marshal(scrubTree(tree, secrets)); err != nil {
+	if b, err = json.Marshal(scrubTree(tree, record.NewRedactor(secrets...))); err != nil {
 		return out, err
 	}
 	return out, json.Unmarshal(b, &out)
 }
 
-func scrubTree(v any, secrets []string) any {
+func scrubTree(v any, r *record.Redactor) any {
 	switch v := v.(type) {
 	case string:
-		return servecmd.Redact(v, secrets)
+		return r.Redact(v)
 	case []any:
 		for i := range v {
-			v[i] = scrubTree(v[i], secrets)
+			v[i] = scrubTree(v[i], r)
 		}
 	case map[string]any:
 		for k := range v {
-			v[k] = scrubTree(v[k], secrets)
+			v[k] = scrubTree(v[k], r)
 		}
 	}
 	return v

@@ -32,13 +32,15 @@ package servecmd
 import (
 	"encoding/json"
 	"fmt"
+
+	"speedmatrix/results/record"
 )
 
 // MaxSize is the length in bytes of the longest text that is read.
 const MaxSize = 1 << 20
 
 // Placeholder stands where a secret stood.
-const Placeholder = "<redacted>"
+const Placeholder = record.Redacted
 
 // Command is a serve command as published, read.
 type Command struct {

@@ -2,9 +2,10 @@ package servecmd
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
+
+	"speedmatrix/results/record"
 )
 
 // secretName says whether a name (of a flag, a variable, a JSON key) is that of a
@@ -72,17 +73,6 @@ func nameParts(name string) []string {
 	return parts
 }
 
-// secretShapes are values that are secrets wherever they stand: credentials in an
-// address or a header, and keys of known issuers. The last group is the secret.
-var secretShapes = []*regexp.Regexp{
-	regexp.MustCompile(`://[^/\s:@"']*:([^/\s@"']+)@`),
-	regexp.MustCompile(`(?i)authorization["'\\]*\s*[:=]\s*["'\\]*(?:bearer|basic|token)\s+([A-Za-z0-9._~+/=-]{6,})`),
-	regexp.MustCompile(`(?i)\bbearer\s+([A-Za-z0-9._~+/=-]{16,})`), // longer than the words that follow it in prose
-	regexp.MustCompile(`\b(hf_[A-Za-z0-9]{30,})`),
-	regexp.MustCompile(`\b(sk-[A-Za-z0-9_-]{20,})`),
-	regexp.MustCompile(`\b(gh[pousr]_[A-Za-z0-9]{30,})`),
-}
-
 // secretSpans finds the secrets in text[from:], sorted and apart: all of it if
 // the name of the value says so, else those within it.
 func secretSpans(w word, from int, secret bool) []span {
@@ -97,12 +87,8 @@ func secretSpans(w word, from int, secret bool) []span {
 		return []span{{from, len(w.text)}}
 	}
 	var spans []span
-	for _, re := range secretShapes {
-		for _, m := range re.FindAllStringSubmatchIndex(text, -1) {
-			if text[m[2]:m[3]] != Placeholder {
-				spans = append(spans, span{from + m[2], from + m[3]})
-			}
-		}
+	for _, s := range record.SecretShapes(text) {
+		spans = append(spans, span{from + s[0], from + s[1]})
 	}
 	if text[0] == '{' || text[0] == '[' {
 		for _, s := range jsonSecrets(text) {
@@ -287,43 +273,9 @@ func (c *Command) Redacted() (env []EnvVar, argv []string) {
 // scrub replaces secrets in texts for people.
 func (c *Command) scrub(lines []string) []string {
 	out := make([]string, len(lines))
+	r := record.NewRedactor(c.Secrets...)
 	for i, line := range lines {
-		out[i] = Redact(line, c.Secrets)
+		out[i] = r.Redact(line)
 	}
 	return out
-}
-
-// shortSecret is the length below which a secret may well be a word or number that
-// stands elsewhere too: --api-key vllm, HF_TOKEN=1.
-const shortSecret = 8
-
-// Redact replaces the secrets in a text, wherever they stand, and whatever has the
-// shape of one. A short secret is replaced only as a word of its own that follows
-// the name of a secret.
-func Redact(text string, secrets []string) string {
-	for _, s := range secrets {
-		switch {
-		case s == "" || s == Placeholder:
-		case len(s) >= shortSecret:
-			text = strings.ReplaceAll(text, s, Placeholder)
-		default:
-			re := regexp.MustCompile(`(?i)((?:key|keys|token|passw(?:or)?d|passphrase|secrets?|credentials?|authorization|bearer)[0-9_]*["'\\]*[=:\s]+["'\\]*)` + regexp.QuoteMeta(s) + `($|[\s"',;}\]\\])`)
-			text = re.ReplaceAllString(text, "${1}"+Placeholder+"${2}")
-		}
-	}
-	return scrubShapes(text)
-}
-
-func scrubShapes(text string) string {
-	for _, re := range secretShapes {
-		w := word{text: text}
-		var spans []span
-		for _, m := range re.FindAllStringSubmatchIndex(text, -1) {
-			if text[m[2]:m[3]] != Placeholder {
-				spans = append(spans, span{m[2], m[3]})
-			}
-		}
-		text = w.redact(spans).text
-	}
-	return text
 }

@@ -374,22 +374,3 @@ func FuzzParse(f *testing.F) {
 		roundTrip(t, text)
 	})
 }
-
-func TestRedact(t *testing.T) {
-	cases := []struct{ name, text, want string }{
-		{"wherever a long one stands", "notes: long-secret-1 and xlong-secret-1x", "notes: <redacted> and x<redacted>x"},
-		{"a short one by its name", "command: vllm serve m --api-key vllm", "command: vllm serve m --api-key <redacted>"},
-		{"joined", `"VLLM_API_KEY=vllm" --api-key='vllm'`, `"VLLM_API_KEY=<redacted>" --api-key='<redacted>'`},
-		{"in JSON", `{"api_key": "vllm", "program":"vllm"}`, `{"api_key": "<redacted>", "program":"vllm"}`},
-		{"not in a longer word", "--api-key vllm2", "--api-key vllm2"},
-		{"by its shape", "my hf_0123456789abcdef0123456789abcdef01", "my <redacted>"},
-		{"prose stays", "Untuned basic settings; the bearer of bad news", "Untuned basic settings; the bearer of bad news"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			if got := Redact(c.text, []string{"", "vllm", "long-secret-1"}); got != c.want {
-				t.Errorf("got  %s\nwant %s", got, c.want)
-			}
-		})
-	}
-}

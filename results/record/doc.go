@@ -1,7 +1,8 @@
 // Package record is what a run stores: the facts that were observed, and the
 // rows that were made from them.
 //
-// It holds types only. It does not know how anything is measured (runner), how
+// It holds types, and the one rule by which secrets are taken out of the texts in them
+// ([Redactor]). It does not know how anything is measured (runner), how
 // a number is computed (metric), or how a file is written (store), and it
 // imports nothing of this module, so every stage can speak it.
 //

@@ -91,7 +91,7 @@ type Request struct {
 	// RetokenisedTokens is the server's /tokenize count of the text received, where
 	// it sent no usage.
 	RetokenisedTokens *int64 `json:"retokenised_tokens,omitempty"`
-	BadFrames         int    `json:"bad_frames,omitempty"`
+	BadFrames         int    `json:"bad_frames,omitempty"` // events that are no JSON object, or whose usage is no count
 
 	Chunks []Chunk `json:"chunks,omitempty"`
 }
