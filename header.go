@@ -55,6 +55,9 @@ func header(e *spec.Experiment, r *resolve.Resolved, path string, now time.Time)
 		Attach:        r.Source.Attach,
 		ExperimentDir: filepath.Dir(e.File),
 	}
+	if id.Engine.Source == "simulator" {
+		run.Engine = record.Engine{Engine: "speedmatrix simulator"}
+	}
 	if len(id.Model.Served) > 0 {
 		run.Load.ServedModel = id.Model.Served[0]
 	}
