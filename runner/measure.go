@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"speedmatrix/experiments/plan"
@@ -185,18 +184,12 @@ func (m *measurement) leaveOut(s plan.Step) *record.Trial {
 // scrub removes secrets from the texts that were put together here; those of
 // requests have none.
 func (m *measurement) scrub(t *record.Trial) {
-	for _, secret := range append([]string{m.engine.APIKey}, m.opts.Secrets...) {
-		if secret == "" {
-			continue
-		}
-		t.Reason = strings.ReplaceAll(t.Reason, secret, redacted)
-		for i := range t.Warnings {
-			t.Warnings[i] = strings.ReplaceAll(t.Warnings[i], secret, redacted)
-		}
+	r := record.NewRedactor(append([]string{m.engine.APIKey}, m.opts.Secrets...)...)
+	t.Reason = r.Redact(t.Reason)
+	for i := range t.Warnings {
+		t.Warnings[i] = r.Redact(t.Warnings[i])
 	}
 }
-
-const redacted = "[redacted]"
 
 func (m *measurement) progress(p Progress) {
 	m.sink.Progress(p)

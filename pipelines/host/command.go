@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"speedmatrix/experiments/servecmd"
+	"speedmatrix/results/record"
 )
 
 // keyVariable is where vLLM takes an API key from that is not on its command line,
@@ -117,12 +118,9 @@ func (j *job) serveEnv(key string) (env, shown []string, err error) {
 func (j *job) display(words ...string) []string {
 	home := getenv(j.environ, "HOME")
 	out := make([]string, len(words))
+	secrets := record.NewRedactor(j.secrets...)
 	for i, w := range words {
-		for _, s := range j.secrets {
-			if s != "" {
-				w = strings.ReplaceAll(w, s, redacted)
-			}
-		}
+		w = secrets.Redact(w)
 		if len(home) > 1 {
 			w = strings.ReplaceAll(w, home+"/", "~/")
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"speedmatrix/results/record"
 )
 
 const (
@@ -16,19 +18,17 @@ const (
 	maxLine     = 16 << 10 // bytes of a line before it is cut into several
 	tailLines   = 40       // lines kept for an error
 	maxTailLine = 1 << 10  // bytes of each of them
-	redacted    = "<redacted>"
 )
 
 // logWriter takes what a program prints: it removes secrets, keeps the log within
 // its limit, remembers the last lines, and shows each line to who asked.
 //
 // It works on whole lines, so a secret is found wherever the chunks of the pipe
-// end. A line that never ends is passed on in pieces; the last bytes of a piece,
-// in which a secret could have begun, wait for the next.
+// end. A line that never ends is passed on in pieces, and a piece ends where no secret
+// stands; what could be the begin of one waits for the next.
 type logWriter struct {
-	secrets []string // longest first
-	hold    int      // bytes that a secret could have begun in
-	maxLine int      // see the constant
+	secrets *record.Redactor
+	maxLine int // see the constant
 	onLine  func(string)
 
 	mu      sync.Mutex
@@ -36,19 +36,12 @@ type logWriter struct {
 	left    int // bytes that may still be written
 	err     error
 	pending []byte
+	skip    bool // the rest of the line
 	tail    []string
 }
 
 func newLogWriter(out io.Writer, secrets []string, onLine func(string)) *logWriter {
-	w := &logWriter{out: out, left: maxLog, maxLine: maxLine, onLine: onLine}
-	for _, s := range secrets {
-		if s != "" {
-			w.secrets = append(w.secrets, s)
-			w.hold = max(w.hold, len(s)-1)
-		}
-	}
-	slices.SortFunc(w.secrets, func(a, b string) int { return len(b) - len(a) })
-	return w
+	return &logWriter{out: out, left: maxLog, maxLine: maxLine, onLine: onLine, secrets: record.NewRedactor(secrets...)}
 }
 
 // Write never fails: a full disk must not end the engine. See Close.
@@ -57,18 +50,30 @@ func (w *logWriter) Write(p []byte) (int, error) {
 	defer w.mu.Unlock()
 	for rest := p; ; {
 		i := bytes.IndexByte(rest, '\n')
+		text := rest
+		if i >= 0 {
+			text = rest[:i]
+		}
+		if !w.skip {
+			w.pending = append(w.pending, text...)
+		}
 		if i < 0 {
-			w.pending = append(w.pending, rest...)
 			break
 		}
-		w.line(w.scrub(append(w.pending, rest[:i]...)), "\n")
-		w.pending, rest = w.pending[:0], rest[i+1:]
+		w.line(w.scrub(w.pending), "\n")
+		w.pending, w.skip, rest = w.pending[:0], false, rest[i+1:]
 	}
-	if len(w.pending) > w.maxLine+w.hold {
-		clean := w.scrub(w.pending)
-		cut := max(0, len(clean)-w.hold)
-		w.line(clean[:cut], "")
-		w.pending = []byte(clean[cut:])
+	for len(w.pending) > w.maxLine+w.secrets.Reach() {
+		cut := w.secrets.Cut(string(w.pending), w.maxLine)
+		if cut == 0 {
+			// A secret that does not end: nobody can say where the rest of the line is fit to
+			// be kept again.
+			w.line(record.Redacted, "")
+			w.pending, w.skip = w.pending[:0], true
+			break
+		}
+		w.line(w.scrub(w.pending[:cut]), "")
+		w.pending = append(w.pending[:0], w.pending[cut:]...)
 	}
 	return len(p), nil
 }
@@ -91,13 +96,7 @@ func (w *logWriter) Tail() []string {
 	return slices.Clone(w.tail)
 }
 
-func (w *logWriter) scrub(b []byte) string {
-	s := string(b)
-	for _, secret := range w.secrets {
-		s = strings.ReplaceAll(s, secret, redacted)
-	}
-	return s
-}
+func (w *logWriter) scrub(b []byte) string { return w.secrets.Redact(string(b)) }
 
 func (w *logWriter) line(s, end string) {
 	if w.left > 0 && w.err == nil {

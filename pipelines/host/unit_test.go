@@ -15,6 +15,7 @@ import (
 
 	"speedmatrix/experiments/plan"
 	"speedmatrix/pipelines"
+	"speedmatrix/results/record"
 )
 
 func TestLogWriter(t *testing.T) {
@@ -27,12 +28,17 @@ func TestLogWriter(t *testing.T) {
 	}{
 		{"lines", nil, []string{"a\nb", "c\n"}, "a\nbc\n"},
 		{"no end of line", nil, []string{"a"}, "a\n"},
-		{"secret across chunks", []string{"hunter2"}, []string{"key hun", "te", "r2 ok\n"}, "key <redacted> ok\n"},
-		{"secret at the end", []string{"hunter2"}, []string{"key hunter2"}, "key <redacted>\n"},
-		{"the longer secret first", []string{"abc", "abcdef"}, []string{"abcdef abc\n"}, "<redacted> <redacted>\n"},
+		{"secret across chunks", []string{"hunter22"}, []string{"key hun", "te", "r22 ok\n"}, "key <redacted> ok\n"},
+		{"secret at the end", []string{"hunter22"}, []string{"key hunter22"}, "key <redacted>\n"},
+		{"the longer secret first", []string{"abcdefgh", "abcdefghij"}, []string{"abcdefghij abcdefgh\n"}, "<redacted> <redacted>\n"},
+		{"a short secret that is in every number", []string{"1", "vllm"}, []string{"max_model_len 8192, api_key='1', vllm 0.11\n"}, "max_model_len 8192, api_key='<redacted>', vllm 0.11\n"},
+		{"a short secret across chunks", []string{"1"}, []string{"API_K", "EY: ", "1", "\n8192\n"}, "API_KEY: <redacted>\n8192\n"},
+		{"a short secret where a long line is cut", []string{"1"}, []string{long[:maxLine-9] + " api_key: ", "1 and 8192", long, "\n"}, long[:maxLine-9] + " api_key: <redacted> and 8192" + long + "\n"},
+		{"a secret that never ends", nil, []string{"Bearer " + long, long, long, "\nb\n"}, "<redacted>\nb\n"},
+		{"by its shape", nil, []string{"hf_0123456789abcdef", "0123456789abcdef01 x\n"}, "<redacted> x\n"},
 		{"an empty secret is none", []string{""}, []string{"abc\n"}, "abc\n"},
-		{"secret where a long line is cut", []string{"hunter2"}, []string{long + "hunt", "er2\n"}, long + "<redacted>\n"},
-		{"byte by byte", []string{"hunter2"}, strings.Split("a hunter2 b\n", ""), "a <redacted> b\n"},
+		{"secret where a long line is cut", []string{"hunter22"}, []string{long + "hunt", "er22\n"}, long + "<redacted>\n"},
+		{"byte by byte", []string{"hunter22"}, strings.Split("a hunter22 b\n", ""), "a <redacted> b\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -108,7 +114,7 @@ func FuzzLogWriter(f *testing.F) {
 		if strings.Contains(out.String(), secret) {
 			t.Fatalf("the secret is in %q", out.String())
 		}
-		want := strings.ReplaceAll(text, secret, redacted)
+		want := strings.ReplaceAll(text, secret, record.Redacted)
 		if got := out.String(); strings.TrimSuffix(got, "\n") != strings.TrimSuffix(want, "\n") {
 			t.Fatalf("got %q, want %q", got, want)
 		}

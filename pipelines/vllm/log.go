@@ -338,7 +338,7 @@ func arguments(dict string) string {
 		}
 		key, value = unquote(strings.TrimSpace(key)), strings.TrimSpace(value)
 		if secretName(key) {
-			value = "[redacted]"
+			value = record.Redacted
 		}
 		list[i] = key + "=" + value
 	}

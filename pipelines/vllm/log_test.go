@@ -66,7 +66,7 @@ func TestLines(t *testing.T) {
 		{"x] Initializing a V1 LLM engine (v0.30.1rc1.dev452+g73a583112) with config: compilation_config={'cudagraph_mode': <CUDAGraphMode.FULL_AND_PIECEWISE: (2, 1)>, 'cudagraph_capture_sizes': [1, 2, 4]}", labelGraphMode, "FULL_AND_PIECEWISE"},
 		{"x] Initializing a V1 LLM engine (v0.30.1) with config: compilation_config={'cudagraph_mode': 0, 'cudagraph_capture_sizes': [1, 2, 4]}", labelGraphSizes, "1, 2, 4"},
 		{"x] Initializing a V1 LLM engine (v0.30.1) with config: speculative_config=SpeculativeConfig(method='mtp', model=None, num_spec_tokens=2), dtype=torch.bfloat16", "Speculation", "SpeculativeConfig(method='mtp', model=None, num_spec_tokens=2)"},
-		{"x] non-default args: {'api_key': ['sk-very-secret'], 'hf_token': 'hf_x', 'max_num_batched_tokens': 2048}", labelArgs, "api_key=[redacted], hf_token=[redacted], max_num_batched_tokens=2048"},
+		{"x] non-default args: {'api_key': ['sk-very-secret'], 'hf_token': 'hf_x', 'max_num_batched_tokens': 2048}", labelArgs, "api_key=<redacted>, hf_token=<redacted>, max_num_batched_tokens=2048"},
 	} {
 		var f LogFacts
 		f.Line(c.line)

@@ -129,7 +129,7 @@ func TestSecretsAreRemoved(t *testing.T) {
 	reply := "HTTP/1.1 401 Unauthorized\r\nconnection: close\r\n\r\n" +
 		`{"error":{"message":"key ` + key + ` and ` + other + ` are wrong ` + strings.Repeat("é", 989) + key + strings.Repeat("x", 3000) + `"}}`
 	rec := streamRaw(t, reply, key, other, "")
-	if !strings.HasPrefix(rec.Message, "key [redacted] and [redacted] are wrong é") {
+	if !strings.HasPrefix(rec.Message, "key <redacted> and <redacted> are wrong é") {
 		t.Errorf("message %.80q", rec.Message)
 	}
 	if len(rec.Message) > maxMessage || strings.Contains(rec.Message, "sk-") || strings.Contains(rec.Message, other) {

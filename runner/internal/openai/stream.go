@@ -540,11 +540,10 @@ func faultOf(body []byte) fault {
 // bounded makes a text from outside fit to be kept: secrets replaced, at most
 // 2 KiB, valid UTF-8. In this order: half a secret would not be found.
 func bounded(s string, secrets []string) string {
-	for _, secret := range secrets {
-		if secret != "" {
-			s = strings.ReplaceAll(s, secret, "[redacted]")
-		}
+	if s == "" {
+		return ""
 	}
+	s = record.NewRedactor(secrets...).Redact(s)
 	if len(s) > maxMessage {
 		cut := maxMessage - len("…")
 		for cut > 0 && !utf8.RuneStart(s[cut]) {
