@@ -190,10 +190,14 @@ func TestPacingOf256Streams(t *testing.T) {
 		for line := range strings.Lines(truth.String()) {
 			var l struct {
 				T      int64 `json:"t_ns"`
+				Event  string
 				Tokens int
 			}
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				t.Fatal(err)
+			}
+			if l.Event != "write" {
+				continue
 			}
 			writes++
 			at := time.Duration(l.T - start.UnixNano())

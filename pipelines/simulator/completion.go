@@ -60,6 +60,7 @@ func (s *Server) completion(w http.ResponseWriter, r *http.Request, chat bool) {
 	}
 	req := &request{prompt: p, max: out, stops: reason == "stop", stream: newStream()}
 	a := s.newAnswer(req, b, chat, reason)
+	s.truth(truthLine{at: b.came, request: a.id, event: truthRead})
 	s.submit(req)
 	defer s.cancel(req)
 	if b.Stream {
@@ -83,6 +84,8 @@ type answer struct {
 
 	// Constant parts of a chunk.
 	head, reasoningHead, contentHead, textEnd, usageHead, created string
+	toolHead, toolEnd                                             string
+	end                                                           string // of an event
 }
 
 func (s *Server) newAnswer(req *request, b *body, chat bool, reason string) *answer {
@@ -117,9 +120,15 @@ func (s *Server) newAnswer(req *request, b *body, chat bool, reason string) *ans
 		a.contentHead = a.head + `{"index":0,"delta":{"content":"`
 		a.reasoningHead = a.head + `{"index":0,"delta":{"reasoning":"`
 		a.textEnd = `"},"logprobs":null,"finish_reason":`
+		a.toolHead = a.head + `{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"`
+		a.toolEnd = `"}}]},"logprobs":null,"finish_reason":`
 	} else {
 		a.contentHead = a.head + `{"index":0,"text":"`
 		a.textEnd = `","logprobs":null,"finish_reason":`
+	}
+	a.end = "}\n\n"
+	if s.opts.Faults.CRLF {
+		a.end = "}\r\n\r\n"
 	}
 	a.usageHead = `,"usage":{"prompt_tokens":` + strconv.Itoa(req.prompt.tokens) + `,"total_tokens":`
 	return a
@@ -143,23 +152,39 @@ func (a *answer) appendRole(b []byte) []byte {
 	if a.each {
 		b = a.appendUsage(b, 0)
 	}
-	return append(b, "}\n\n"...)
+	return append(b, a.end...)
 }
 
 // reasoning says whether token i is thought rather than said.
 func (a *answer) reasoning(i int) bool { return a.chat && i < a.s.profile.ReasoningTokens }
 
+// tool says whether what is said are the arguments of a tool call.
+func (a *answer) tool() bool { return a.chat && a.s.profile.ToolCalls }
+
+// appendToolHead opens the one tool call of an answer. It is no token's text.
+func (a *answer) appendToolHead(b []byte, tokens int) []byte {
+	b = append(b, a.head...)
+	b = append(b, `{"index":0,"delta":{"tool_calls":[{"id":"call-0","type":"function","index":0,"function":{"name":"look_up","arguments":""}}]},"logprobs":null,"finish_reason":null}]`...)
+	if a.each {
+		b = a.appendUsage(b, tokens)
+	}
+	return append(b, a.end...)
+}
+
 // appendChunk writes the event of tokens from..to, all of one channel.
 func (a *answer) appendChunk(b []byte, from, to int) []byte {
-	if a.reasoning(from) {
-		b = append(b, a.reasoningHead...)
-	} else {
-		b = append(b, a.contentHead...)
+	head, textEnd := a.contentHead, a.textEnd
+	switch {
+	case a.reasoning(from):
+		head = a.reasoningHead
+	case a.tool():
+		head, textEnd = a.toolHead, a.toolEnd
 	}
+	b = append(b, head...)
 	for i := from; i < to; i++ {
 		b = append(b, a.s.word(a.seed, i)...)
 	}
-	b = append(b, a.textEnd...)
+	b = append(b, textEnd...)
 	if to == a.req.max {
 		b = append(b, '"')
 		b = append(b, a.reason...)
@@ -170,7 +195,7 @@ func (a *answer) appendChunk(b []byte, from, to int) []byte {
 	if a.each {
 		b = a.appendUsage(b, to)
 	}
-	return append(b, "}\n\n"...)
+	return append(b, a.end...)
 }
 
 // appendEnd writes what follows the last token.
@@ -182,9 +207,11 @@ func (a *answer) appendEnd(b []byte) []byte {
 		b = b[:len(b)-1] // open the usage again
 		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
 		b = strconv.AppendInt(b, int64(a.cached()), 10)
-		b = append(b, "}}}\n\n"...)
+		b = append(b, "}}"...)
+		b = append(b, a.end...)
 	}
-	return append(b, "data: [DONE]\n\n"...)
+	b = append(b, "data: [DONE]"...)
+	return append(b, a.end[1:]...)
 }
 
 // cached may be asked once the first token is there.
@@ -218,6 +245,9 @@ func (a *answer) streamTo(w http.ResponseWriter, r *http.Request) {
 	out := newOutlet(w, r, faults)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("X-Request-Id", a.id)
+	note := func(before, sent, events int) {
+		a.s.truth(truthLine{at: a.s.now(), request: a.id, event: truthWrite, tokens: sent - before, events: events, last: sent == a.req.max})
+	}
 	buf := make([]byte, 0, 1024)
 	roleSent := false
 	if faults.RoleEarly {
@@ -226,34 +256,41 @@ func (a *answer) streamTo(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	k := a.s.profile.TokensPerChunk
+	step := 0 // of decode, whose tokens come in one event
 	for sent := 0; sent < a.req.max; {
 		there, ok := a.wait(r, sent)
 		if !ok {
+			a.s.truth(truthLine{at: a.s.now(), request: a.id, event: truthGone})
 			return
 		}
 		buf = buf[:0]
 		if !roleSent {
 			buf, roleSent = a.appendRole(buf), true
 		}
-		before := sent
+		before, events := sent, 0
 		for sent < there {
-			to := min(there, sent+k)
-			if sent == 0 {
-				to = 1 // the prefill's token comes alone
+			to := 1 // the prefill's token comes alone
+			if sent > 0 {
+				to = min(there, sent+a.s.profile.accepted(a.req.no+step))
+				step++
 			}
-			if t := a.s.profile.ReasoningTokens; a.reasoning(sent) && to > t {
+			t := a.s.profile.ReasoningTokens
+			if a.reasoning(sent) && to > t {
 				to = t // one channel an event
 			}
+			if a.tool() && sent == t {
+				buf = a.appendToolHead(buf, sent)
+			}
+			events++
 			buf = a.appendChunk(buf, sent, to)
 			sent = to
 			if n := faults.TruncateAfterTokens; n > 0 && sent >= n {
-				a.s.truth(a.id, sent-before)
+				note(before, sent, events)
 				out.write(buf, true)
 				panic(http.ErrAbortHandler)
 			}
 			if n := faults.ErrorAfterTokens; n > 0 && sent >= n {
-				a.s.truth(a.id, sent-before)
+				note(before, sent, events)
 				buf = append(buf, `data: {"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}`+"\n\ndata: [DONE]\n\n"...)
 				out.write(buf, true)
 				return
@@ -262,7 +299,7 @@ func (a *answer) streamTo(w http.ResponseWriter, r *http.Request) {
 		if sent == a.req.max {
 			buf = a.appendEnd(buf)
 		}
-		a.s.truth(a.id, sent-before)
+		note(before, sent, events)
 		if out.write(buf, sent == a.req.max) != nil {
 			return
 		}
@@ -305,7 +342,7 @@ func (a *answer) whole(w http.ResponseWriter, r *http.Request) {
 			"prompt_tokens_details": map[string]int{"cached_tokens": a.cached()},
 		}
 	}
-	a.s.truth(a.id, a.req.max)
+	a.s.truth(truthLine{at: a.s.now(), request: a.id, event: truthWrite, tokens: a.req.max, events: 1, last: true})
 	writeJSON(w, http.StatusOK, reply)
 }
 
@@ -356,24 +393,4 @@ func (o *outlet) write(b []byte, last bool) error {
 		o.flush.Flush()
 	}
 	return nil
-}
-
-// truth notes a write that is about to happen.
-func (s *Server) truth(id string, tokens int) {
-	if s.opts.Truth == nil {
-		return
-	}
-	line := make([]byte, 0, 96)
-	line = append(line, `{"t_ns":`...)
-	line = strconv.AppendInt(line, s.start.UnixNano()+int64(time.Since(s.start)), 10)
-	line = append(line, `,"request":"`...)
-	line = append(line, id...)
-	line = append(line, `","tokens":`...)
-	line = strconv.AppendInt(line, int64(tokens), 10)
-	line = append(line, "}\n"...)
-	s.truthMu.Lock()
-	defer s.truthMu.Unlock()
-	if _, err := s.opts.Truth.Write(line); err != nil {
-		s.opts.Logf("truth log: %v", err)
-	}
 }

@@ -15,6 +15,7 @@ func TestConformance(t *testing.T) {
 		{"default", func(*Profile) {}},
 		{"key", func(p *Profile) { p.APIKey = "sesame" }},
 		{"speculation", func(p *Profile) { p.TokensPerChunk = 5 }},
+		{"irregular speculation", func(p *Profile) { p.TokensPerChunk, p.Acceptance = 4, []int{1, 4, 2, 1, 3} }},
 		{"reasoning", func(p *Profile) { p.ReasoningTokens = 10 }},
 		{"no prefix cache", func(p *Profile) { p.PrefixCaching = false }},
 		{"final usage", func(p *Profile) { p.Usage = UsageFinal }},

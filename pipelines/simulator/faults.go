@@ -21,6 +21,7 @@ type Faults struct {
 	TruncateAfterTokens int // streams end without finish_reason and [DONE]
 	ErrorAfterTokens    int // streams end with an error object, status 200
 	RoleEarly           bool
+	CRLF                bool // events end as on a line printer, which SSE allows
 	Gzip                bool // streams are compressed if the client accepts that
 	ClumpBytes          int  // streams are written in lumps of this size
 
@@ -65,6 +66,7 @@ func faultFields() []faultField {
 	}
 	return []faultField{
 		{"clump-bytes", num(func(f *Faults, n int64) { f.ClumpBytes = int(n) })},
+		{"crlf", flag(func(f *Faults) *bool { return &f.CRLF })},
 		{"error-after-tokens", num(func(f *Faults, n int64) { f.ErrorAfterTokens = int(n) })},
 		{"exit-after", dur(func(f *Faults) *time.Duration { return &f.ExitAfter })},
 		{"exit-after-tokens", num(func(f *Faults, n int64) { f.ExitAfterTokens = n })},

@@ -38,8 +38,14 @@ type Profile struct {
 	// TokensPerChunk is how many tokens one decode step gives each request: more
 	// than one with speculative decoding. 1 if absent.
 	TokensPerChunk int `yaml:"tokens_per_chunk"`
+	// Acceptance, if not empty, is how many tokens successive steps give a request, over
+	// and over, each request beginning one further: speculation whose drafts are not
+	// always taken. A step then takes as long as its mean.
+	Acceptance []int `yaml:"acceptance,omitempty"`
 	// ReasoningTokens of each chat answer come as reasoning before the content.
 	ReasoningTokens int `yaml:"reasoning_first_tokens"`
+	// ToolCalls: chat answers are the arguments of a tool call, after the reasoning.
+	ToolCalls bool `yaml:"tool_calls,omitempty"`
 	// EOSAfterTokens ends answers that do not ignore the end of sequence; 0: never.
 	EOSAfterTokens int `yaml:"eos_after_tokens"`
 	// Loop makes the text repeat two words for ever.
@@ -156,6 +162,7 @@ func (p *Profile) complete() error {
 	}
 	// The tables are ordered in copies: the caller's stay as they are.
 	p.Models = slices.Clone(p.Models)
+	p.Acceptance = slices.Clone(p.Acceptance)
 	p.Admission = slices.Clone(p.Admission)
 	p.Prefill = slices.Clone(p.Prefill)
 	p.Decode.Rows = slices.Clone(p.Decode.Rows)
@@ -183,6 +190,12 @@ func (p *Profile) complete() error {
 	inRange("kv_tokens", p.KVTokens, 1, 1<<30)
 	inRange("block_tokens", p.BlockTokens, 1, 1<<16)
 	inRange("tokens_per_chunk", p.TokensPerChunk, 1, 64)
+	if len(p.Acceptance) > 64 {
+		bad("acceptance: %d steps, at most 64 are repeated", len(p.Acceptance))
+	}
+	for _, n := range p.Acceptance {
+		inRange("acceptance", n, 1, p.TokensPerChunk)
+	}
 	inRange("reasoning_first_tokens", p.ReasoningTokens, 0, 1<<24)
 	inRange("eos_after_tokens", p.EOSAfterTokens, 0, 1<<24)
 	if p.KVTokens < p.MaxModelLen {
@@ -327,7 +340,27 @@ func (p *Profile) step(context float64, active int) time.Duration {
 	r0, r1, rf := place(len(d.Rows), func(i int) float64 { return float64(d.Rows[i].Context) }, context)
 	c0, c1, cf := place(len(d.Active), func(i int) float64 { return float64(d.Active[i]) }, float64(active))
 	ms := mix(mix(d.cell(r0, c0), d.cell(r0, c1), cf), mix(d.cell(r1, c0), d.cell(r1, c1), cf), rf)
-	return millis(ms * float64(p.TokensPerChunk))
+	return millis(ms * p.perStep())
+}
+
+// perStep is how many tokens a step gives each request on average.
+func (p *Profile) perStep() float64 {
+	if len(p.Acceptance) == 0 {
+		return float64(p.TokensPerChunk)
+	}
+	sum := 0
+	for _, n := range p.Acceptance {
+		sum += n
+	}
+	return float64(sum) / float64(len(p.Acceptance))
+}
+
+// accepted is how many tokens the i-th step of a request gives it.
+func (p *Profile) accepted(i int) int {
+	if len(p.Acceptance) == 0 {
+		return p.TokensPerChunk
+	}
+	return p.Acceptance[i%len(p.Acceptance)]
 }
 
 // prefill returns the time for tokens from..to of a prompt. Later tokens cost more

@@ -24,6 +24,7 @@ type scheduler struct {
 	stepping  bool
 	stepAt    time.Duration // when the current step ends
 	stepNo    int
+	submitted int // requests so far
 
 	stats counters
 }
@@ -45,6 +46,8 @@ type request struct {
 	stops  bool // they end by the end of sequence, not by the limit
 	stream *stream
 
+	no        int // of the request, where its acceptance begins
+	step      int // decode steps that gave it tokens
 	generated int
 	cached    int // prompt tokens that the first admission found in the cache
 	kv        holding
@@ -85,7 +88,8 @@ func (s *scheduler) running() int {
 
 // submit queues a request at time now.
 func (s *scheduler) submit(r *request, now time.Duration) {
-	r.arrived, r.place = now, inWaiting
+	r.arrived, r.place, r.no = now, inWaiting, s.submitted
+	s.submitted++
 	s.waiting = append(s.waiting, r)
 	s.admit(now)
 }
@@ -262,10 +266,11 @@ func (s *scheduler) endStep(at time.Duration) {
 		if r.place != inDecoding || r.fromStep > s.stepNo {
 			continue
 		}
-		n := min(k, r.max-r.generated)
+		n := min(s.profile.accepted(r.no+r.step), r.max-r.generated)
 		if !s.reserve(r, n) {
 			continue
 		}
+		r.step++
 		if k > 1 {
 			s.stats.drafts++
 			s.stats.accepted += int64(n - 1)

@@ -27,8 +27,7 @@ const maxBodyBytes = 64 << 20
 
 // Options of a [Server].
 type Options struct {
-	// Truth, if not nil, gets one JSON line for each write of a stream:
-	// {"t_ns":Unix nanoseconds just before the write,"request":"id","tokens":n}.
+	// Truth, if not nil, gets what really happened, in JSON lines; see truth.go.
 	Truth io.Writer
 	// Faults to commit.
 	Faults Faults
@@ -82,6 +81,7 @@ func New(p Profile, opts Options) (*Server, error) {
 	}
 	s.sched = newScheduler(&s.profile, s.emit)
 	s.done.init()
+	s.truthStart()
 	s.pacer.Go(s.pace)
 	return s, nil
 }
@@ -309,6 +309,8 @@ type body struct {
 		ContinuousUsageStats bool `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
 	AddGenerationPrompt *bool `json:"add_generation_prompt"`
+
+	came time.Duration // when its last byte was read
 }
 
 // read decodes a request and checks its model; it answers itself if it cannot.
@@ -318,7 +320,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*body, bool) {
 		apiError(w, http.StatusBadRequest, "BadRequestError", "", "the request's body could not be read: %v", err)
 		return nil, false
 	}
-	var b body
+	b := body{came: s.now()}
 	if err := json.Unmarshal(raw, &b); err != nil {
 		apiError(w, http.StatusBadRequest, "Bad Request", "", "[{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error', 'ctx': {'error': %q}}]", err.Error())
 		return nil, false

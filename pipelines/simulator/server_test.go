@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -114,6 +115,36 @@ func chatBody(content string, maxTokens int, rest string) string {
 	return fmt.Sprintf(`{"model":"simulated","messages":[{"role":"user","content":%s}],"max_tokens":%d%s}`, c, maxTokens, rest)
 }
 
+// What servers may also do: CRLF, arguments of a tool call, and steps that give
+// different numbers of tokens.
+func TestVariants(t *testing.T) {
+	p := quick()
+	p.ReasoningTokens, p.ToolCalls, p.TokensPerChunk, p.Acceptance = 2, true, 4, []int{1, 4, 2}
+	_, url := serve(t, p, Options{Faults: Faults{CRLF: true}})
+	_, body, err := post(t, url+"/v1/chat/completions", chatBody("one two three", 12, ","+running))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(body, "\n"); strings.Count(body, "\r\n") != n || strings.Count(body, "\r\n\r\n") != n/2 {
+		t.Errorf("line ends of %q", body)
+	}
+	all, done := chunks(t, strings.ReplaceAll(body, "\r", ""))
+	if !done {
+		t.Error("no [DONE]")
+	}
+	// The prefill's token alone, then the steps; two are thought, and 12 are all.
+	var totals []int
+	for _, c := range all {
+		totals = append(totals, c.Usage.Completion)
+	}
+	if want := []int{0, 1, 2, 2, 6, 8, 9, 12, 12}; !slices.Equal(totals, want) {
+		t.Errorf("usage %v, want %v:\n%s", totals, want, body)
+	}
+	if n := strings.Count(body, `"tool_calls":[{"index":0,"function":{"arguments":" `); n != 4 || strings.Count(body, `"name":"look_up"`) != 1 || strings.Contains(body, `"delta":{"content":" `) {
+		t.Errorf("%d pieces of arguments, want 4:\n%s", n, body)
+	}
+}
+
 func TestChatStream(t *testing.T) {
 	var truth bytes.Buffer
 	p := quick()
@@ -160,19 +191,30 @@ func TestChatStream(t *testing.T) {
 		t.Errorf("tokenize of the prompt: %s, %v; want %s", tok, err, want)
 	}
 	s.Close() // truth is complete
-	sum := 0
-	for line := range strings.Lines(truth.String()) {
+	sum, events, seen := 0, 0, ""
+	for i, line := range slices.Collect(strings.Lines(truth.String())) {
 		var l struct {
+			Start   int64 `json:"start_ns"`
 			T       int64 `json:"t_ns"`
 			Request string
+			Event   string
 			Tokens  int
+			Events  int
+			Last    bool
 		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil || l.T == 0 || l.Request == "" {
-			t.Fatalf("truth line %q: %v", line, err)
+		err := json.Unmarshal([]byte(line), &l)
+		if (i == 0) != (l.Start != 0) || (i == 0) != (l.T == 0) || (i == 0) != (l.Request == "") || err != nil {
+			t.Fatalf("truth line %d %q: %v", i, line, err)
 		}
-		sum += l.Tokens
+		sum, events = sum+l.Tokens, events+l.Events
+		if l.Last {
+			l.Event += "!"
+		}
+		if l.Event != "write" {
+			seen += " " + l.Event
+		}
 	}
-	if sum != 12 {
-		t.Errorf("truth holds %d tokens, want 12", sum)
+	if sum != 12 || events != 12 || seen != "  read write!" {
+		t.Errorf("truth holds %d tokens in %d events and%s, want 12 in 12, read and last write", sum, events, seen)
 	}
 }
