@@ -84,7 +84,7 @@ func (m *measurement) listed(ctx context.Context) error {
 			return fmt.Errorf("%s: %d, API key: the server wants %s; give it by an environment variable or a file",
 				refused.Path, refused.Status, another(m.engine.APIKey))
 		}
-		if within := m.engine.ConnectWithin; refused == nil && within > 0 && time.Since(begun) >= within {
+		if within := m.engine.ConnectWithin; ctx.Err() == nil && refused == nil && within > 0 && time.Since(begun) >= within {
 			return fmt.Errorf("nothing answered for %v: start the server, or check its address: %w", within, last)
 		}
 		if !short(ctx, pause) {

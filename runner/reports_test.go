@@ -234,9 +234,12 @@ func TestReportCompression(t *testing.T) {
 func TestReportEarlyStop(t *testing.T) {
 	t.Parallel()
 	pr := profile()
-	pr.EOSAfterTokens = 60
+	// Answers of 1.5 s: the moment between two of them, in which a stream is not active,
+	// stays a small part of the window on a busy machine too.
+	pr.EOSAfterTokens = 300
 	p := thePlan(decode(1024, 4))
 	p.Identity.Sampling.IgnoreEOS = false
+	p.Identity.WindowNs = int64(2400 * time.Millisecond)
 	s := &sink{t: t}
 	if err := s.measure(t.Context(), serve(t, pr, simulator.Faults{}), p, runner.Options{}); err != nil {
 		t.Fatal(err)
@@ -251,7 +254,7 @@ func TestReportEarlyStop(t *testing.T) {
 			continue
 		}
 		stopped++
-		if r.FinishReason != "stop" || r.CompletionTokens == nil || *r.CompletionTokens != 60 {
+		if r.FinishReason != "stop" || r.CompletionTokens == nil || *r.CompletionTokens != 300 {
 			t.Errorf("ended by %q after %v tokens", r.FinishReason, r.CompletionTokens)
 		}
 	}
@@ -409,10 +412,12 @@ func TestReportHangs(t *testing.T) {
 func TestReportPreemption(t *testing.T) {
 	t.Parallel()
 	pr := profile()
-	pr.KVTokens, pr.MaxModelLen = 2*1024+512, 2048
+	// 2.5 s after the launch, so that it lies in the window however late that opens on a
+	// busy machine.
+	pr.KVTokens, pr.MaxModelLen = 2*1024+1024, 2048
 	p := thePlan(decode(1024, 2))
 	p.Identity.Prompts, p.Identity.Capacity.Rule, p.Identity.MaxOutput = "distinct", "try", 900
-	p.Identity.WindowNs = int64(1500 * time.Millisecond)
+	p.Identity.WindowNs = int64(3500 * time.Millisecond)
 	s := &sink{t: t}
 	if err := s.measure(t.Context(), serve(t, pr, simulator.Faults{}), p, runner.Options{}); err != nil {
 		t.Fatal(err)
