@@ -84,7 +84,7 @@ type answer struct {
 
 	// Constant parts of a chunk.
 	head, reasoningHead, contentHead, textEnd, usageHead, created string
-	toolHead, toolEnd                                             string
+	callHead, toolHead, toolEnd                                   string
 	end                                                           string // of an event
 }
 
@@ -120,6 +120,7 @@ func (s *Server) newAnswer(req *request, b *body, chat bool, reason string) *ans
 		a.contentHead = a.head + `{"index":0,"delta":{"content":"`
 		a.reasoningHead = a.head + `{"index":0,"delta":{"reasoning":"`
 		a.textEnd = `"},"logprobs":null,"finish_reason":`
+		a.callHead = a.head + `{"index":0,"delta":{"tool_calls":[{"id":"call-0","type":"function","index":0,"function":{"name":"look_up","arguments":"`
 		a.toolHead = a.head + `{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"`
 		a.toolEnd = `"}}]},"logprobs":null,"finish_reason":`
 	} else {
@@ -161,22 +162,14 @@ func (a *answer) reasoning(i int) bool { return a.chat && i < a.s.profile.Reason
 // tool says whether what is said are the arguments of a tool call.
 func (a *answer) tool() bool { return a.chat && a.s.profile.ToolCalls }
 
-// appendToolHead opens the one tool call of an answer. It is no token's text.
-func (a *answer) appendToolHead(b []byte, tokens int) []byte {
-	b = append(b, a.head...)
-	b = append(b, `{"index":0,"delta":{"tool_calls":[{"id":"call-0","type":"function","index":0,"function":{"name":"look_up","arguments":""}}]},"logprobs":null,"finish_reason":null}]`...)
-	if a.each {
-		b = a.appendUsage(b, tokens)
-	}
-	return append(b, a.end...)
-}
-
 // appendChunk writes the event of tokens from..to, all of one channel.
 func (a *answer) appendChunk(b []byte, from, to int) []byte {
 	head, textEnd := a.contentHead, a.textEnd
 	switch {
 	case a.reasoning(from):
 		head = a.reasoningHead
+	case a.tool() && from == a.s.profile.ReasoningTokens:
+		head, textEnd = a.callHead, a.toolEnd
 	case a.tool():
 		head, textEnd = a.toolHead, a.toolEnd
 	}
@@ -274,12 +267,8 @@ func (a *answer) streamTo(w http.ResponseWriter, r *http.Request) {
 				to = min(there, sent+a.s.profile.accepted(a.req.no+step))
 				step++
 			}
-			t := a.s.profile.ReasoningTokens
-			if a.reasoning(sent) && to > t {
+			if t := a.s.profile.ReasoningTokens; a.reasoning(sent) && to > t {
 				to = t // one channel an event
-			}
-			if a.tool() && sent == t {
-				buf = a.appendToolHead(buf, sent)
 			}
 			events++
 			buf = a.appendChunk(buf, sent, to)
