@@ -23,8 +23,8 @@ EXIT STATUS
   0    done
   1    it went wrong
   2    wrong use, or mistakes in an experiment
-  3    a regression was found
-  4    not enough data, or not comparable
+  3    a regression was found (for verbs to come)
+  4    not enough data, or not comparable (for verbs to come)
   5    done, but cells failed
   130  interrupted
 `

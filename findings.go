@@ -20,6 +20,12 @@ func measuredFindings(r *record.Run, p *plan.Plan) []record.Finding {
 			out = append(out, f)
 		}
 	}
+	switch {
+	case r.Tool.Commit == "":
+		add("tool", "this program was built without its commit, so another run cannot tell whether it was the same (go build in a git checkout records it)")
+	case r.Tool.Dirty:
+		add("tool", "this program was built from commit %s with changes that are in no commit", r.Tool.Commit)
+	}
 	for _, l := range r.Launches {
 		if claimed := p.Identity.Engine.Version; claimed != "" && l.Version != "" && !sameVersion(claimed, l.Version) {
 			add("engine_version", "the experiment claims engine version %s, the engine says %s", claimed, l.Version)

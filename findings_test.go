@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,6 +37,7 @@ func TestMeasuredFindings(t *testing.T) {
 	p := &plan.Plan{}
 	p.Identity.Engine.Version = "0.31.0"
 	r := &record.Run{
+		Tool:   record.Tool{Commit: strings.Repeat("a", 40), Dirty: true},
 		Engine: record.Engine{Commit: "73a5831127a9"},
 		Launches: []record.Launch{
 			{Number: 1, Version: "0.32.0", KVCapacityTokens: kv(18432)},
@@ -43,6 +45,7 @@ func TestMeasuredFindings(t *testing.T) {
 		},
 	}
 	want := []record.Finding{
+		{Kind: "tool", Text: "this program was built from commit aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa with changes that are in no commit"},
 		{Kind: "engine_version", Text: "the experiment claims engine version 0.31.0, the engine says 0.32.0"},
 		{Kind: "engine_version", Text: "the experiment claims engine version 0.31.0, the engine says 0.32.1.dev4+ge2b31243c"},
 		{Kind: "engine_commit", Text: "the experiment claims commit 73a5831127a9, the engine says 0.32.1.dev4+ge2b31243c"},
@@ -53,8 +56,13 @@ func TestMeasuredFindings(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	p.Identity.Engine.Version = "0.32.0"
+	r.Tool.Dirty = false
 	r.Engine.Commit, r.Launches = "", r.Launches[:1]
 	if got := measuredFindings(r, p); got != nil {
 		t.Errorf("nothing to find, got %v", got)
+	}
+	r.Tool.Commit = ""
+	if got := measuredFindings(r, p); len(got) != 1 || got[0].Kind != "tool" {
+		t.Errorf("a tool without a commit: %v", got)
 	}
 }

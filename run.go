@@ -21,6 +21,7 @@ import (
 	"speedmatrix/experiments/servecmd"
 	"speedmatrix/experiments/spec"
 	"speedmatrix/pipelines"
+	"speedmatrix/pipelines/simulator"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
 	"speedmatrix/results/store"
@@ -52,7 +53,7 @@ second stops at once. Either way --resume goes on where it ended.`,
 		Example: `  speedmatrix run experiments/quickstart.yaml
   speedmatrix run experiments/vllm-cpu-tiny.yaml --set matrix.duration=10s
   speedmatrix run experiments/vllm-cpu-tiny.plan.json
-  speedmatrix run experiments/quickstart.yaml --attach http://127.0.0.1:8000 --api-key-env VLLM_API_KEY
+  speedmatrix run experiments/attach.yaml --attach http://127.0.0.1:8000 --api-key-env VLLM_API_KEY
   speedmatrix run --resume results/20261130T201947Z-quickstart-1a2b3c.partial`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -369,7 +370,10 @@ func (s *session) finish(drained bool) (string, error) {
 	now := time.Now().UTC()
 	r.FinishedAt, r.Interrupted = &now, drained
 	r.Findings = measuredFindings(&r, s.resolved.Plan)
-	simulated := slices.ContainsFunc(r.Launches, func(l record.Launch) bool { return l.Executor == "simulator" })
+	// Also a simulator that was served apart and attached.
+	simulated := slices.ContainsFunc(r.Launches, func(l record.Launch) bool {
+		return l.Executor == "simulator" || l.Version == simulator.Version
+	})
 	if r.Kind == record.Measured && simulated {
 		r.Kind = record.Simulated
 	}
