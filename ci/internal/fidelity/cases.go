@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"speedmatrix/results/record"
 )
 
 // A load is one case: what the engine does, and what is asked of it.
@@ -22,6 +24,10 @@ type load struct {
 	context  string // empty: a short fixed request
 	output   int    // tokens asked; the requests end inside the window where it is small
 	distinct bool
+
+	// want, if not empty, is the status that the cell must have: its numbers cannot be
+	// right, and it must say so.
+	want record.Status
 }
 
 const (
@@ -68,6 +74,7 @@ func loads() []load {
 		load{name: "CRLF, requests end, usage at the end", streams: 64, faults: "crlf", usage: "final", output: endsInside},
 		load{name: "prompts of 250K tokens, shared", streams: 8, context: "250K"},
 		load{name: "prompts of 250K tokens, one each", streams: 8, context: "250K", distinct: true},
+		load{name: "a proxy holds back 16 KiB", streams: 16, faults: "clump-bytes=16384", want: record.ClientLimited},
 	)
 }
 

@@ -87,6 +87,7 @@ type truth struct {
 	figures
 	least, most           float64 // tokens
 	leastEnded, mostEnded float64 // completed
+	leastMute             float64 // read before the end of the window, without a token before it
 	requests              int
 	sent                  []int64 // stamps of the output events of all requests, ascending
 	reads, firsts         []int64 // of the requests with a first write before to, ascending
@@ -109,6 +110,9 @@ func look(all []*exchange, launch, from, to int64) (truth, error) {
 			continue // a scout
 		}
 		t.requests++
+		if x.read < to-int64(margin) && (len(x.writes) == 0 || x.writes[0].at >= to) {
+			t.leastMute++
+		}
 		if len(x.writes) == 0 {
 			continue
 		}
@@ -160,7 +164,11 @@ func look(all []*exchange, launch, from, to int64) (truth, error) {
 	t.active = float64(active) / float64(to-from)
 	t.ttft, t.first = percentile(ttfts, 50), len(ttfts)
 	t.tpot, t.outputs = percentile(tpots, 50), len(tpots)
-	t.gap = percentile(gaps, 99)
+	if len(gaps) >= 100 { // as ours: of fewer a 99th percentile says nothing
+		t.gap = percentile(gaps, 99)
+	} else {
+		t.gap = math.NaN()
+	}
 	slices.Sort(t.sent)
 	slices.Sort(t.reads)
 	slices.Sort(t.firsts)

@@ -31,6 +31,7 @@ type outcome struct {
 	there   way     // requests: from our stamp of sending to the engine's of reading
 	first   way     // first tokens: from the engine's write to our stamp
 	back    way     // all tokens
+	mute    float64 // requests without a first token, by the cell
 	drift   time.Duration
 	wrong   []string // what is off by more than a bound, though the cell says valid
 	warning []string
@@ -145,6 +146,7 @@ func (o *outcome) compare(run, log string) error {
 		tokens: value(metric.OutputTokens), rate: value(metric.OutputTokensPerSecond), ttft: value(metric.TTFT),
 		tpot: value(metric.TPOT), gap: value(metric.ICLP99), active: value(metric.ActiveRequests), completed: value(metric.CompletedRequests),
 	}
+	o.mute = value(metric.NoFirstTokenRequests)
 	if trial.LaunchNs == nil || trial.WindowStartNs == nil || trial.WindowEndNs == nil {
 		o.wrong = append(o.wrong, fmt.Sprintf("%s: no window: %s", o.status, o.reason))
 		return nil
@@ -226,9 +228,14 @@ const (
 // judge holds the figures of a cell that says valid against the truth.
 func (o *outcome) judge() {
 	bad := func(format string, a ...any) { o.wrong = append(o.wrong, fmt.Sprintf(format, a...)) }
-	switch o.status {
-	case record.Valid:
-	case record.ClientLimited:
+	switch {
+	case o.want != "":
+		if o.status != o.want {
+			bad("%s, and should be %s", o.status, o.want)
+		}
+		return
+	case o.status == record.Valid:
+	case o.status == record.ClientLimited:
 		return // it says that it should not be believed
 	default:
 		bad("%s: %s", o.status, o.reason)
@@ -252,6 +259,9 @@ func (o *outcome) judge() {
 	off("active requests", w.active, t.active, activeBound*t.active)
 	if !(w.completed >= t.leastEnded && w.completed <= t.mostEnded) {
 		bad("%.0f completed, the log says %.0f", w.completed, t.completed)
+	}
+	if !(o.mute >= t.leastMute) {
+		bad("%.0f requests without a first token, the log says at least %.0f", o.mute, t.leastMute)
 	}
 	if least := min(o.there.least, o.back.least); least < -float64(o.drift+alignment)/1e9 {
 		bad("something came %.4g ms before it was sent: the clocks do not agree", -least*1e3)

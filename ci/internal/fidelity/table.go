@@ -52,13 +52,13 @@ func page(all []outcome) string {
 	var limited, wrong []outcome
 	for _, o := range all {
 		drift = max(drift, o.drift)
-		if len(o.truth.sent) > 0 {
+		if len(o.truth.sent) > 0 && o.want == "" {
 			early = min(early, o.there.least, o.back.least)
 		}
 		switch {
 		case len(o.wrong) > 0:
 			wrong = append(wrong, o)
-		case o.status == record.ClientLimited:
+		case o.status == record.ClientLimited && o.want == "":
 			limited = append(limited, o)
 		}
 	}
@@ -89,7 +89,12 @@ A cell that says valid must be within %g %% of the log's total (a write less tha
 before an edge of the window may count on either side), max(%g ms, %g %%) of its two TTFTs, %g %%
 of its time between tokens, %g %% of its active requests, and have completed what the log
 says. A cell that says client_limited is shown and not held to that: that it says so is
-its right answer.
+its right answer, and the only one behind the proxy, whose row says what a number would
+have been.
+
+Where nothing else is said, usage is running and the streams begin before the window and
+outlast it. Where requests end, each has %d tokens, so that some begin before the window,
+some inside, and some end after it.
 
 The clocks: both programs count on from a wall clock reading of the same machine by the
 monotonic clock, so the error between them is how far the wall clock was stepped or
@@ -97,14 +102,13 @@ slewed between the two readings, and what is lost in storing. At most %v in thes
 As a check, no event was stamped before it was written: the least time on the way was
 %s ms.
 
-`, machine(), perSecond, ttftMs, windowMs/1e3, rateBound*100, margin, ttftLeast*1e3, ttftBound*100, tpotBound*100, activeBound*100,
+`, machine(), perSecond, ttftMs, windowMs/1e3, rateBound*100, margin, ttftLeast*1e3, ttftBound*100, tpotBound*100, activeBound*100, endsInside,
 		(drift + alignment).Round(time.Microsecond), number(early*1e3, 3))
 
-	say("%d of %d cells are within the bounds", len(all)-len(limited)-len(wrong), len(all))
-	switch {
-	case len(limited) == 0:
+	say("%d of %d cells are as they should be", len(all)-len(limited)-len(wrong), len(all))
+	if len(limited) == 0 {
 		say("; this machine could follow all of them.\n")
-	default:
+	} else {
 		say(". This machine could not follow, and said so:\n\n")
 		for _, o := range limited {
 			say("- %s: %s\n", o.load, strings.ReplaceAll(o.reason, "\n", " "))
