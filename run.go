@@ -109,20 +109,27 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 		return err
 	}
 	defer s.partial.Close()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-drain:
-			fmt.Fprintln(p.stderr, "\nending the current cell and storing what was measured; once more to stop at once")
-		case <-ended:
-		}
-	}()
 	for _, w := range s.partial.Warnings() {
 		fmt.Fprintln(p.stderr, printable(w))
 	}
 
 	v := newView(p, o, s.resolved.Plan)
+	defer v.end()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-drain:
+			v.ending()
+		case <-ended:
+			return
+		}
+		select {
+		case <-ctx.Done(): // the second signal; a third ends the program wherever it is
+			v.end()
+		case <-ended:
+		}
+	}()
 	sink := &recorder{partial: s.partial, view: v, plan: s.resolved.Plan, secrets: s.secrets}
 	for t, err := range s.partial.Trials() {
 		if err != nil {
@@ -178,7 +185,7 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	switch {
 	case interrupted:
 		return fmt.Errorf("%w; go on with: speedmatrix run --resume %s", errInterrupted, path)
-	case engine != nil, sink.count(record.Failed) > 0:
+	case engine != nil, sink.counts()[record.Failed] > 0:
 		return errCellsFailed
 	}
 	return nil
@@ -425,25 +432,13 @@ func (r *recorder) keep(t *record.Trial) {
 
 func (r *recorder) Progress(p runner.Progress) { r.view.progress(p) }
 
-// counts says how many trials ended how, in the order of the statuses.
-func (r *recorder) counts() string {
-	var parts []string
-	for _, s := range record.Statuses {
-		if n := r.count(s); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, s))
-		}
+// counts says how many trials ended how.
+func (r *recorder) counts() map[record.Status]int {
+	counts := map[record.Status]int{}
+	for _, s := range r.rows {
+		counts[s]++
 	}
-	return strings.Join(parts, ", ")
-}
-
-func (r *recorder) count(s record.Status) int {
-	n := 0
-	for _, status := range r.rows {
-		if status == s {
-			n++
-		}
-	}
-	return n
+	return counts
 }
 
 // engineEnded makes the rows that are missing because the engine ended: if no

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,22 +21,26 @@ import (
 	"speedmatrix/runner"
 )
 
-// view shows a run to whoever waits for it. Its methods are called one at a time.
+// view shows a run to whoever waits for it. Its methods are called one at a time,
+// but for ending and end, which a signal brings beside the others.
 type view interface {
 	launched(record.Launch)
 	trial(record.Cell)
 	progress(runner.Progress)
-	// end is called once, when nothing more is measured.
+	// ending says that the first signal came: the current cell is ended.
+	ending()
+	// end is called when nothing more is measured; again, it does nothing. Until then
+	// nobody else may write to the terminal.
 	end()
 	// result prints where the page is, on standard output.
-	result(path, counts string) error
+	result(path string, counts map[record.Status]int) error
 }
 
 func newView(p process, o runOptions, pl *plan.Plan) view {
 	left := newRemaining(pl)
 	switch {
 	case o.json:
-		return &jsonView{enc: json.NewEncoder(p.stdout)}
+		return &jsonView{enc: json.NewEncoder(p.stdout), stderr: p.stderr}
 	case p.terminal && !o.plain:
 		return newLiveView(p, pl, left)
 	default:
@@ -50,11 +55,11 @@ type remaining struct {
 	left  map[string]plan.Step
 	took  map[string]time.Duration
 	n     map[string]int
-	since time.Time
+	since time.Time // zero: nothing is measured yet; what was kept took no time now
 }
 
 func newRemaining(p *plan.Plan) *remaining {
-	r := &remaining{plan: p, left: map[string]plan.Step{}, took: map[string]time.Duration{}, n: map[string]int{}, since: time.Now()}
+	r := &remaining{plan: p, left: map[string]plan.Step{}, took: map[string]time.Duration{}, n: map[string]int{}}
 	for _, s := range p.Identity.Steps {
 		if s.Skip == "" && p.Identity.Predict(p.Identity.Capacity, s).Fits {
 			r.left[s.ID] = s
@@ -66,6 +71,10 @@ func newRemaining(p *plan.Plan) *remaining {
 func (r *remaining) begin() { r.since = time.Now() }
 
 func (r *remaining) done(c record.Cell) {
+	if r.since.IsZero() {
+		delete(r.left, c.StepID)
+		return
+	}
 	now := time.Now()
 	if _, ok := r.left[c.StepID]; ok && c.StartedAt != nil && c.Status != record.Skipped && c.Status != record.OverCapacity {
 		r.took[c.Phase] += now.Sub(r.since)
@@ -84,14 +93,20 @@ func (r *remaining) String() string {
 			d += resolve.EstimateStep(&r.plan.Identity, s)
 		}
 	}
-	if len(r.left) == 0 {
+	about := "about " + d.Round(time.Second).String()
+	if r.since.IsZero() {
+		about += " once the engine is ready"
+	}
+	switch len(r.left) {
+	case 0:
 		return "last cell"
+	case 1:
+		return "1 cell left, " + about
 	}
-	if len(r.left) == 1 {
-		return "1 cell left, about " + d.Round(time.Second).String()
-	}
-	return fmt.Sprintf("%d cells left, about %s", len(r.left), d.Round(time.Second))
+	return fmt.Sprintf("%d cells left, %s", len(r.left), about)
 }
+
+const endingNotice = "ending the current cell and storing what was measured; Ctrl-C again stops at once"
 
 // cellLine is one cell as a line: the same words and number style as the page.
 func cellLine(c *record.Cell) string {
@@ -178,16 +193,23 @@ func (v *plainView) progress(p runner.Progress) {
 	fmt.Fprintf(v.stderr, "%s: %s\n", p.Stage, oneLine(p.Text, 300))
 }
 
-func (v *plainView) end() {}
+func (v *plainView) ending() { fmt.Fprintln(v.stderr, "\n"+endingNotice) }
+func (v *plainView) end()    {}
 
-func (v *plainView) result(path, counts string) error {
+func (v *plainView) result(path string, counts map[record.Status]int) error {
 	return printResult(v.stdout, v.stderr, path, counts)
 }
 
 // printResult ends the views for people: the page's path is all that standard
 // output gets.
-func printResult(stdout, stderr io.Writer, path, counts string) error {
-	fmt.Fprintln(stderr, counts)
+func printResult(stdout, stderr io.Writer, path string, counts map[record.Status]int) error {
+	var parts []string
+	for _, s := range record.Statuses {
+		if n := counts[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	fmt.Fprintln(stderr, strings.Join(parts, ", "))
 	_, err := fmt.Fprintln(stdout, pagePath(path))
 	return err
 }
@@ -195,9 +217,10 @@ func printResult(stdout, stderr io.Writer, path, counts string) error {
 // jsonView prints one object per line on standard output. The format is
 // documented in results/FORMAT.md.
 type jsonView struct {
-	mu  sync.Mutex
-	enc *json.Encoder
-	err error // the first that writing gave: nobody reads on
+	stderr io.Writer
+	mu     sync.Mutex
+	enc    *json.Encoder
+	err    error // the first that writing gave: nobody reads on
 }
 
 func (v *jsonView) put(event string, key string, value any) {
@@ -207,7 +230,14 @@ func (v *jsonView) put(event string, key string, value any) {
 }
 
 func (v *jsonView) launched(l record.Launch) { v.put("launch", "launch", l) }
-func (v *jsonView) trial(c record.Cell)      { v.put("cell", "cell", c) }
+
+// trial leaves out seq, which no cell has before the run is stored.
+func (v *jsonView) trial(c record.Cell) {
+	v.put("cell", "cell", struct {
+		record.Cell
+		Seq *int `json:"seq,omitempty"`
+	}{Cell: c})
+}
 func (v *jsonView) progress(p runner.Progress) {
 	v.put("progress", "progress", struct {
 		Stage          string  `json:"stage"`
@@ -219,14 +249,16 @@ func (v *jsonView) progress(p runner.Progress) {
 		Active         int     `json:"active"`
 	}{p.Stage, p.StepID, p.Text, p.Elapsed.Seconds(), p.Total.Seconds(), p.Tokens, p.Active})
 }
-func (v *jsonView) end() {}
-func (v *jsonView) result(path, counts string) error {
+func (v *jsonView) ending() { fmt.Fprintln(v.stderr, "\n"+endingNotice) }
+func (v *jsonView) end()    {}
+func (v *jsonView) result(path string, counts map[record.Status]int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return cmp.Or(v.err, v.enc.Encode(map[string]any{"event": "done", "time": time.Now().UTC(), "run": path, "page": pagePath(path), "statuses": counts}))
 }
 
-// liveView is the matrix that fills in cell by cell on a terminal.
+// liveView is the matrix that fills in cell by cell on a terminal. While it runs,
+// the terminal is its own: it echoes nothing.
 type liveView struct {
 	program        *tea.Program
 	ended          chan struct{}
@@ -236,25 +268,33 @@ type liveView struct {
 func newLiveView(p process, pl *plan.Plan, left *remaining) *liveView {
 	v := &liveView{ended: make(chan struct{}), stderr: p.stderr, stdout: p.stdout}
 	v.program = tea.NewProgram(newLiveModel(pl, left), tea.WithOutput(p.stderr), tea.WithInput(nil), tea.WithoutSignalHandler())
+	restore := func() {}
+	if f, ok := p.stderr.(*os.File); ok {
+		restore = silence(f)
+	}
 	go func() {
 		defer close(v.ended)
-		if _, err := v.program.Run(); err != nil {
+		_, err := v.program.Run()
+		restore()
+		if err != nil {
 			fmt.Fprintf(v.stderr, "live view: %v\n", err)
 		}
 	}()
 	return v
 }
 
+type endingMsg struct{}
 type endMsg struct{}
 
 func (v *liveView) launched(l record.Launch)   { v.program.Send(l) }
 func (v *liveView) trial(c record.Cell)        { v.program.Send(c) }
 func (v *liveView) progress(p runner.Progress) { v.program.Send(p) }
+func (v *liveView) ending()                    { v.program.Send(endingMsg{}) }
 func (v *liveView) end() {
 	v.program.Send(endMsg{})
 	<-v.ended
 }
-func (v *liveView) result(path, counts string) error {
+func (v *liveView) result(path string, counts map[record.Status]int) error {
 	return printResult(v.stdout, v.stderr, path, counts)
 }
 
@@ -269,6 +309,7 @@ type liveModel struct {
 	now      runner.Progress
 	launch   string
 	width    int
+	ending   bool
 	over     bool
 }
 
@@ -305,13 +346,21 @@ func (m *liveModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case record.Cell:
 		m.left.done(msg)
+		if msg.StepID == m.now.StepID {
+			m.now = runner.Progress{}
+		}
 		m.cells[cellKey(msg.Phase, msg.ContextLabel, msg.Concurrency)] = msg
 	case runner.Progress:
 		m.now = msg
+	case endingMsg:
+		m.ending = true
 	case endMsg:
 		m.over = true
 		m.now = runner.Progress{}
-		return m, tea.Quit
+		// A size makes the renderer draw every line anew, whatever stands there; height
+		// 0 has it draw those too that had no room while it ran.
+		whole := tea.WindowSizeMsg{Width: m.width}
+		return m, tea.Sequence(func() tea.Msg { return whole }, tea.Quit)
 	}
 	return m, nil
 }
@@ -339,18 +388,25 @@ func (m *liveModel) View() string {
 		}
 	}
 	if len(m.contexts) > 0 {
-		fmt.Fprintf(&b, "\ndecode, tok/s  (rows: context, columns: simultaneous requests)\n  %-8s", "")
-		for _, c := range m.columns {
-			fmt.Fprintf(&b, "%11d", c)
-		}
-		b.WriteByte('\n')
-		for _, l := range m.contexts {
-			fmt.Fprintf(&b, "  %-8s", printable(l))
-			for _, c := range m.columns {
-				fmt.Fprintf(&b, "%11s", m.cell(record.PhaseDecode, l, c, running, metric.OutputTokensPerSecond))
+		b.WriteString("\ndecode, tok/s  (rows: context, columns: simultaneous requests)\n")
+		// As many columns beside each other as there is room for.
+		for columns := range slices.Chunk(m.columns, max(1, (m.width-11)/11)) {
+			fmt.Fprintf(&b, "  %-8s", "")
+			for _, c := range columns {
+				fmt.Fprintf(&b, " %10d", c)
 			}
 			b.WriteByte('\n')
+			for _, l := range m.contexts {
+				fmt.Fprintf(&b, "  %-8s", printable(l))
+				for _, c := range columns {
+					fmt.Fprintf(&b, " %10s", m.cell(record.PhaseDecode, l, c, running, metric.OutputTokensPerSecond))
+				}
+				b.WriteByte('\n')
+			}
 		}
+	}
+	if legend := m.legend(); legend != "" {
+		fmt.Fprintf(&b, "\n%s\n", oneLine(legend, m.width-1))
 	}
 	b.WriteByte('\n')
 	if m.over {
@@ -369,12 +425,43 @@ func (m *liveModel) View() string {
 	if m.now.Text != "" {
 		now += " · " + m.now.Text
 	}
-	fmt.Fprintf(&b, "%s\n%s · Ctrl-C ends and keeps what was measured\n", oneLine(now, m.width-1), m.left)
+	last := m.left.String() + " · Ctrl-C ends and keeps what was measured"
+	if m.ending {
+		last = endingNotice
+	}
+	fmt.Fprintf(&b, "%s\n%s\n", oneLine(now, m.width-1), oneLine(last, m.width-1))
 	return b.String()
 }
 
-// cell is the text of one cell: its number, a mark with the number where the
-// status is not Valid, or the word.
+// legend explains the marks that stand in the matrix.
+func (m *liveModel) legend() string {
+	marks := []struct{ end, text string }{
+		{" q", "q queued"},
+		{" !", "! read the status on the page"},
+		{"over", "over = over capacity"},
+		{"cut", "cut = ended early"},
+	}
+	occurs := make([]bool, len(marks))
+	for _, c := range m.cells {
+		rate := metric.OutputTokensPerSecond
+		if c.Phase == record.PhasePrefill {
+			rate = metric.PrefillTokensPerSecond
+		}
+		text := finished(&c, rate)
+		for i, mark := range marks {
+			occurs[i] = occurs[i] || strings.HasSuffix(text, mark.end)
+		}
+	}
+	var parts []string
+	for i, mark := range marks {
+		if occurs[i] {
+			parts = append(parts, mark.text)
+		}
+	}
+	return strings.Join(parts, " · ")
+}
+
+// cell is the text of one cell of the matrix.
 func (m *liveModel) cell(phase, label string, concurrency int, running, name string) string {
 	key := cellKey(phase, label, concurrency)
 	c, ok := m.cells[key]
@@ -384,18 +471,32 @@ func (m *liveModel) cell(phase, label string, concurrency int, running, name str
 	if !ok {
 		return "·"
 	}
+	return finished(&c, name)
+}
+
+// finished is a cell's number, a mark with the number where the status is not
+// Valid, or a word; it has at most ten characters.
+func finished(c *record.Cell, name string) string {
 	v, known := c.Value(name)
 	switch {
+	case c.Status == record.Interrupted:
+		return "cut"
 	case known && c.Status == record.Valid:
 		return unit.Rate(v).Text
 	case known && c.Status == record.Queued:
 		return unit.Rate(v).Text + " q"
 	case known:
 		return unit.Rate(v).Text + " !"
-	case c.Status == record.OverCapacity:
-		return "over"
-	case c.Status == record.NotReady:
-		return "not ready"
 	}
-	return string(c.Status)
+	switch c.Status {
+	case record.OverCapacity:
+		return "over"
+	case record.NotReady:
+		return "not ready"
+	case record.Underfilled:
+		return "underfill"
+	case record.ClientLimited:
+		return "client"
+	}
+	return string(c.Status) // failed, skipped, loop, and what has no number though it should
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,8 @@ decode, tok/s  (rows: context, columns: simultaneous requests)
   8K          1,327.3        ▸ …
   64K          83.0 q       over
 
+q queued · over = over capacity
+
 decode-8k-c4-r1 · window 3.2 s of 10.0 s · 4 active · 2,210 tokens
 `
 	got := m.View()
@@ -68,9 +71,95 @@ decode-8k-c4-r1 · window 3.2 s of 10.0 s · 4 active · 2,210 tokens
 	if !strings.Contains(got, "1 cell left, about") || !strings.Contains(got, "Ctrl-C") {
 		t.Errorf("no time left in %q", got)
 	}
-	m, _ = m.Update(endMsg{})
-	if strings.Contains(m.View(), "Ctrl-C") {
-		t.Error("the finished view still speaks of Ctrl-C")
+	m, _ = m.Update(endingMsg{})
+	if got := m.View(); !strings.Contains(got, endingNotice+"\n") || strings.Contains(got, "cell left") {
+		t.Errorf("after the first signal: %q", got)
+	}
+	m, _ = m.Update(viewCell("decode-8k-c4-r1", "decode", "8K", 4, record.Interrupted, "interrupted", nil))
+	m, cmd := m.Update(endMsg{})
+	if got := m.View(); strings.Contains(got, "Ctrl-C") || strings.Contains(got, "▸") || !strings.Contains(got, "1,327.3        cut\n") {
+		t.Errorf("the finished view is %q", got)
+	}
+	if cmd == nil {
+		t.Error("the finished view does not end the program")
+	}
+}
+
+// TestLiveCells: between two columns there is always a blank, and a mark that
+// occurs is explained.
+func TestLiveCells(t *testing.T) {
+	p := viewPlan()
+	p.Identity.Steps = p.Identity.Steps[:0]
+	for i, s := range record.Statuses {
+		p.Identity.Steps = append(p.Identity.Steps, plan.Step{ID: string(s), Phase: "decode", ContextLabel: "16777216", Concurrency: 1 << i})
+	}
+	for _, value := range []map[string]float64{nil, {"output_tokens_per_second": 9999.94}} {
+		m := newLiveModel(p, newRemaining(p))
+		m.Update(tea.WindowSizeMsg{Width: 80})
+		for i, s := range record.Statuses {
+			m.Update(viewCell(string(s), "decode", "16777216", 1<<i, s, "", value))
+		}
+		var rows []string
+		for line := range strings.Lines(m.View()) {
+			if n := len([]rune(line)) - 1; n > 80 {
+				t.Errorf("%d characters: %q", n, line)
+			}
+			if strings.Contains(line, "16777216") {
+				rows = append(rows, line)
+			}
+		}
+		fields := strings.Fields(strings.NewReplacer(" q", "-q", " !", "-!", "not ready", "not-ready").Replace(strings.Join(rows, "")))
+		if len(rows) != 2 || len(fields) != len(rows)+len(record.Statuses) {
+			t.Errorf("%q", rows)
+		}
+		if !strings.Contains(m.View(), "cut = ended early") || strings.Contains(m.View(), "! read the status on the page") != (value != nil) {
+			t.Errorf("legend %q", m.legend())
+		}
+	}
+}
+
+// TestRemaining: a cell that was kept took no time of this launch.
+func TestRemaining(t *testing.T) {
+	p := viewPlan()
+	r := newRemaining(p)
+	for _, id := range []string{"prefill-8k-r1", "decode-8k-c1-r1", "decode-8k-c4-r1"} {
+		r.done(viewCell(id, "decode", "8K", 1, record.Valid, "", nil))
+	}
+	if got, want := r.String(), "2 cells left, about 23s once the engine is ready"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.begin()
+	if got, want := r.String(), "2 cells left, about 23s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	r.since = time.Now().Add(-40 * time.Second)
+	r.done(viewCell("decode-64k-c1-r1", "decode", "64K", 1, record.Valid, "", nil))
+	if got, want := r.String(), "1 cell left, about 40s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestJSONEvents(t *testing.T) {
+	var out bytes.Buffer
+	v := &jsonView{enc: json.NewEncoder(&out)}
+	v.trial(viewCell("decode-8k-c4-r1", "decode", "8K", 4, record.Valid, "", map[string]float64{"output_tokens_per_second": 2}))
+	if err := v.result("results/r", map[record.Status]int{record.Valid: 2, record.Failed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var events []map[string]any
+	for d := json.NewDecoder(&out); d.More(); {
+		var e map[string]any
+		if err := d.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	cell := events[0]["cell"].(map[string]any)
+	if _, ok := cell["seq"]; ok || cell["step_id"] != "decode-8k-c4-r1" || cell["concurrency"] != 4.0 {
+		t.Errorf("cell %v", cell)
+	}
+	if diff := cmp.Diff(map[string]any{"valid": 2.0, "failed": 1.0}, events[1]["statuses"]); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 }
 
@@ -84,7 +173,7 @@ func TestPlainLines(t *testing.T) {
 	v.trial(viewCell("decode-8k-c1-r1", "decode", "8K", 1, record.Failed, "HTTP 503: \x1b]8;;http://evil\x07busy", nil))
 	v.trial(viewCell("decode-8k-c4-r1", "decode", "8K", 4, record.Valid, "", map[string]float64{
 		"output_tokens_per_second": 2185.1, "ttft_seconds_p50": 1.5254, "tpot_seconds_p50": 0.0281, "active_requests_mean": 4}))
-	if err := v.result("results/r", "1 valid, 1 failed"); err != nil {
+	if err := v.result("results/r", map[record.Status]int{record.Failed: 1, record.Valid: 1}); err != nil {
 		t.Fatal(err)
 	}
 	got := out.String()
