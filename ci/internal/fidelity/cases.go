@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -19,14 +20,14 @@ type load struct {
 	reasoning  int // tokens
 	tools      bool
 	faults     string
+	slots      int // requests that run at once; 0: enough
 
 	// Of the requests.
 	context  string // empty: a short fixed request
 	output   int    // tokens asked; the requests end inside the window where it is small
 	distinct bool
 
-	// want, if not empty, is the status that the cell must have: its numbers cannot be
-	// right, and it must say so.
+	// want, if not empty, is the status that the cell must have instead of valid.
 	want record.Status
 }
 
@@ -74,6 +75,8 @@ func loads() []load {
 		load{name: "CRLF, requests end, usage at the end", streams: 64, faults: "crlf", usage: "final", output: endsInside},
 		load{name: "prompts of 250K tokens, shared", streams: 8, context: "250K"},
 		load{name: "prompts of 250K tokens, one each", streams: 8, context: "250K", distinct: true},
+		load{name: "48 slots", streams: 64, slots: 48, want: record.Queued},
+		load{name: "48 slots, requests end", streams: 64, slots: 48, output: endsInside, want: record.Queued},
 		load{name: "a proxy holds back 16 KiB", streams: 16, faults: "clump-bytes=16384", want: record.ClientLimited},
 	)
 }
@@ -84,7 +87,7 @@ func (l load) String() string { return fmt.Sprintf("%s × %d", l.name, l.streams
 // rate whatever the number of tokens, and prompts cost next to nothing.
 func (l load) profile() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "models: [simulated]\nmax_model_len: 300000\nslots: 1024\nkv_tokens: 16777216\nprefix_caching: true\n")
+	fmt.Fprintf(&b, "models: [simulated]\nmax_model_len: 300000\nslots: %d\nkv_tokens: 16777216\nprefix_caching: true\n", cmp.Or(l.slots, 1024))
 	fmt.Fprintf(&b, "base_ttft_ms: %d\nprefill: [{context: 0, tokens_per_second: 1000000000}]\n", ttftMs)
 	fmt.Fprintf(&b, "decode: {active: [1], rows: [{context: 0, ms: [%g]}]}\n", 1000.0/perSecond)
 	fmt.Fprintf(&b, "tokens_per_chunk: %d\nreasoning_first_tokens: %d\ntool_calls: %v\n", max(1, l.chunk), l.reasoning, l.tools)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -225,20 +226,15 @@ const (
 	activeBound = 0.01
 )
 
-// judge holds the figures of a cell that says valid against the truth.
+// judge holds the figures of a cell that says valid, or queued where requests do
+// queue, against the truth.
 func (o *outcome) judge() {
 	bad := func(format string, a ...any) { o.wrong = append(o.wrong, fmt.Sprintf(format, a...)) }
-	switch {
-	case o.want != "":
-		if o.status != o.want {
-			bad("%s, and should be %s", o.status, o.want)
-		}
-		return
-	case o.status == record.Valid:
+	switch want := cmp.Or(o.want, record.Valid); {
 	case o.status == record.ClientLimited:
 		return // it says that it should not be believed
-	default:
-		bad("%s: %s", o.status, o.reason)
+	case o.status != want:
+		bad("%s, and should be %s: %s", o.status, want, o.reason)
 		return
 	}
 	t, w := &o.truth, &o.ours

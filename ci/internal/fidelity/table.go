@@ -52,13 +52,13 @@ func page(all []outcome) string {
 	var limited, wrong []outcome
 	for _, o := range all {
 		drift = max(drift, o.drift)
-		if len(o.truth.sent) > 0 && o.want == "" {
+		if len(o.truth.sent) > 0 {
 			early = min(early, o.there.least, o.back.least)
 		}
 		switch {
 		case len(o.wrong) > 0:
 			wrong = append(wrong, o)
-		case o.status == record.ClientLimited && o.want == "":
+		case o.status == record.ClientLimited && o.want != record.ClientLimited:
 			limited = append(limited, o)
 		}
 	}
@@ -85,10 +85,11 @@ alone, over the same window, by code that the client does not have.
 - **On the way**: from write to our stamp, median and 99th percentile, the k-th event
   that was stamped against the k-th that was written.
 
-A cell that says valid must be within %g %% of the log's total (a write less than %v
+A cell that says valid (or queued, where the engine has fewer slots than there are
+streams) must be within %g %% of the log's total (a write less than %v
 before an edge of the window may count on either side), max(%g ms, %g %%) of its two TTFTs, %g %%
-of its time between tokens, %g %% of its active requests, and have completed what the log
-says. A cell that says client_limited is shown and not held to that: that it says so is
+of its time between tokens, %g %% of its active requests, and have completed, and left
+without a first token, what the log says. A cell that says client_limited is shown and not held to that: that it says so is
 its right answer, and the only one behind the proxy, whose row says what a number would
 have been.
 
