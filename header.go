@@ -144,7 +144,7 @@ func planFields(id *plan.Identity, digest string) []record.Field {
 		{Label: "Steps", Value: fmt.Sprint(len(id.Steps))},
 		{Label: "Prompts", Value: prompts + "; exact length by the server's own count"},
 		{Label: "Sampling", Value: strings.Join(sampling, ", ")},
-		{Label: "Window", Value: seconds(id.Window()) + ", opened when all requests stream and that held for " + seconds(time.Duration(id.SettleNs))},
+		{Label: "Window", Value: seconds(id.Window()) + ", opened when all requests streamed (or the server ran all it could) and that held for " + seconds(time.Duration(id.SettleNs))},
 		{Label: "Capacity rule", Value: rule},
 		{Label: "KV capacity", Value: capacity},
 		{Label: "Repetition guard", Value: loop},

@@ -80,7 +80,7 @@ func importVerb(ctx context.Context, p process, path, results, experiments strin
 	run.Tool = toolVersion()
 	run.Command = record.Command{Text: r.Plan.Text.Command, Argv: r.Plan.Identity.Engine.Argv, Comments: r.Plan.Text.Comments}
 	run.Findings = published.Findings(page, servedNames)
-	run.Again = "speedmatrix run " + filepath.ToSlash(filepath.Join(experiments, name))
+	run.Again = importedAgain(e, filepath.ToSlash(filepath.Join(experiments, name)))
 	run.ID = newRunID(now, run.Name)
 	if run, err = scrubbed(run, secrets); err != nil {
 		return err
@@ -104,6 +104,21 @@ func importVerb(ctx context.Context, p process, path, results, experiments strin
 	fmt.Fprintln(p.stdout, where)
 	_, err = fmt.Fprintln(p.stdout, pagePath(stored))
 	return err
+}
+
+// importedAgain is how to measure what the page measured: with the engine it names,
+// which takes a container engine, or on a server that runs already.
+func importedAgain(e *spec.Experiment, path string) string {
+	command := "speedmatrix run " + shellWord(path)
+	what := "image"
+	switch {
+	case e.Engine.Source.Attach != "":
+		return command
+	case e.Engine.Source.Commit != "":
+		what = "commit"
+	}
+	return command + "\n# The engine's source is " + what + ": that needs a container engine. A server that runs already needs none:\n" +
+		command + " --attach URL"
 }
 
 // servedNames tells the names a serve command gives to its model.

@@ -44,6 +44,7 @@ func Build(src Source) (*Page, error) {
 	b.cells = group.Cells(trials)
 	b.cols = columnsOf(run.Kind == record.Published)
 	b.nameAnchors()
+	b.found = b.findings()
 
 	p := &Page{
 		RunID:     plain.Line(run.ID),
@@ -54,16 +55,18 @@ func Build(src Source) (*Page, error) {
 		Simulated: run.Kind == record.Simulated,
 		Marks:     b.marks(),
 		Headlines: b.headlines(),
+		Repeats:   b.repeatWords(),
 		Facts:     b.facts(),
 		Command:   b.command(),
 		Prefill:   b.prefill(),
 		Decode:    b.matrix(),
 		Legend:    b.legend(),
 		Scaling:   b.scaling(),
-		Findings:  b.findings(),
+		Findings:  b.found,
 		Notes:     plain.Block(run.Notes),
 
 		Measurements: b.measurements(),
+		More:         b.more(),
 		Reference:    b.reference(),
 
 		Environment: b.environment(),
@@ -85,6 +88,7 @@ type builder struct {
 	cells   []group.Cell  // page order, repeats together
 	cols    columns
 	anchors map[record.Point]string
+	found   []Finding
 }
 
 // say adds to a caption that its numbers are simulated.
@@ -215,26 +219,30 @@ func (b *builder) marks() []Mark {
 	var m []Mark
 	switch b.run.Kind {
 	case record.Simulated:
-		m = append(m, Mark{"SIMULATED", "Every number on this page comes from the embedded simulator, not from a real engine.", ToneCaution})
+		m = append(m, Mark{"SIMULATED", "Every number on this page comes from the embedded simulator, not from a real engine.", ToneCaution, ""})
 	case record.Published:
 		why := "Read from a published page; nothing on this page was measured here."
 		if s := plain.Line(b.run.Source); s != "" {
 			why = "Read from the published page " + s + "; nothing on this page was measured here."
 		}
-		m = append(m, Mark{"PUBLISHED", why, ToneNeutral})
+		m = append(m, Mark{"PUBLISHED", why, ToneNeutral, ""})
 	case record.Measured:
-		m = append(m, Mark{"MEASURED", "Measured on a real engine by the program named on this page.", ToneGood})
+		m = append(m, Mark{"MEASURED", "Measured on a real engine by the program named on this page.", ToneGood, ""})
 	}
 	if n := len(b.run.Unpinned); n > 0 {
-		m = append(m, Mark{"UNPINNED", plural(n, "part", "parts") + " of this run can change before it is made again; see Plan and method.", ToneCaution})
+		m = append(m, Mark{"UNPINNED", plural(n, "part", "parts") + " of this run can change before it is made again; see Plan and method.", ToneCaution, ""})
 	} else if b.run.Kind != record.Published && b.run.PlanDigest != "" {
-		m = append(m, Mark{"PINNED", "The plan holds no tag, branch or default.", ToneGood})
+		m = append(m, Mark{"PINNED", "The plan holds no tag, branch or default.", ToneGood, ""})
 	}
 	if b.run.Interrupted {
-		m = append(m, Mark{"INTERRUPTED", "The run was ended before all cells were measured.", ToneCaution})
+		m = append(m, Mark{"INTERRUPTED", "The run was ended before all cells were measured.", ToneCaution, ""})
 	}
 	if n := len(b.run.Launches); n > 1 {
-		m = append(m, Mark{fmt.Sprintf("%d LAUNCHES", n), "The engine was started more than once; cells of one launch share its state.", ToneCaution})
+		text, why := fmt.Sprintf("%d LAUNCHES", n), "The engine was started more than once; cells of one launch share its state."
+		if !slices.ContainsFunc(b.run.Launches, func(l record.Launch) bool { return l.Executor != attached }) {
+			text, why = fmt.Sprintf("MEASURED IN %d SESSIONS", n), "The server was there already and was measured in more than one sitting; it was not started for them, and may have changed between them."
+		}
+		m = append(m, Mark{text, why, ToneCaution, "#launches"})
 	}
 	if lo, hi := b.repeats(); hi > 0 {
 		text, why := fmt.Sprintf("n = %d", hi), "Each cell was measured that many times."
@@ -244,7 +252,7 @@ func (b *builder) marks() []Mark {
 		case lo != hi:
 			text, why = fmt.Sprintf("n = %d–%d", lo, hi), "How often a cell was measured; the median is shown."
 		}
-		m = append(m, Mark{text, why, ToneNeutral})
+		m = append(m, Mark{text, why, ToneNeutral, ""})
 	}
 	limited := 0
 	for _, t := range b.trials {
@@ -253,9 +261,29 @@ func (b *builder) marks() []Mark {
 		}
 	}
 	if limited > 0 {
-		m = append(m, Mark{"CLIENT LIMITED", plural(limited, "trial was", "trials were") + " limited by this client, not by the engine.", ToneCaution})
+		m = append(m, Mark{"CLIENT LIMITED", plural(limited, "trial was", "trials were") + " limited by this client, not by the engine.", ToneCaution, ""})
+	}
+	if n := len(b.run.Findings); n > 0 && len(b.found) > 0 {
+		m = append(m, Mark{plural(n, "FINDING", "FINDINGS"), "What does not add up, and what limits the numbers, is listed on this page.", ToneCaution, "#findings"})
 	}
 	return m
+}
+
+// attached is the executor of a server that was there already.
+const attached = "attach"
+
+// repeatWords says how often each cell was measured.
+func (b *builder) repeatWords() string {
+	lo, hi := b.repeats()
+	switch {
+	case hi == 0:
+		return ""
+	case hi == 1:
+		return "n = 1: each cell was measured once; there is no spread."
+	case lo == hi:
+		return fmt.Sprintf("n = %d: each cell was measured %d times; the median is shown.", hi, hi)
+	}
+	return fmt.Sprintf("n = %d–%d: cells were measured %d to %d times; the median is shown.", lo, hi, lo, hi)
 }
 
 // repeats returns the smallest and the largest number of trials of a cell.
@@ -297,7 +325,16 @@ func (b *builder) headlines() []Headline {
 	}
 	// A number that nothing is said against comes first; one that has to be read
 	// with care stands only where there is no other, and with its words.
-	top := cmp.Or(pick(is(record.PhaseDecode, true), larger), pick(is(record.PhaseDecode, false), larger))
+	top, topLabel := pick(is(record.PhaseDecode, true), larger), "Highest decode total"
+	queued := pick(func(c group.Cell) bool {
+		return c.Phase == record.PhaseDecode && slices.ContainsFunc(c.Trials, func(t record.Cell) bool { return t.Status == record.Queued })
+	}, larger)
+	switch {
+	case top == nil:
+		top = pick(is(record.PhaseDecode, false), larger)
+	case queued != nil && queued.value > top.value:
+		topLabel += ", nothing queued"
+	}
 	alone := pick(func(c group.Cell) bool {
 		return c.Phase == record.PhaseDecode && c.Concurrency == 1 && statusWords(c) == ""
 	}, larger)
@@ -326,7 +363,7 @@ func (b *builder) headlines() []Headline {
 		return parts
 	}
 	return []Headline{
-		entry("Highest decode total", top, func(c group.Cell) []string {
+		entry(topLabel, top, func(c group.Cell) []string {
 			return withTTFT(c, plural(c.Concurrency, "request", "requests")+" at once")
 		}),
 		entry("One request alone", alone, func(c group.Cell) []string {
@@ -390,21 +427,133 @@ func (b *builder) command() string {
 	return strings.Join(append(missing, text), "\n")
 }
 
+// weight orders findings: first what contradicts itself or spoils a number, last
+// what the status of a cell says already.
+func weight(kind string) int {
+	switch kind {
+	case "not_run_but_ran", "window_before_ready", "total_vs_tokens", "capacity_rule",
+		"engine_version", "engine_commit", "launches_differ":
+		return 0
+	case promptLength:
+		return 2
+	case "unpinned":
+		return 3
+	case "active_below_asked":
+		return 4
+	}
+	return 1
+}
+
+// promptLength is the kind of finding of which a page has one a prefill row; they
+// are one line on the page.
+const promptLength = "prompt_length"
+
 func (b *builder) findings() []Finding {
+	sorted := slices.Clone(b.run.Findings)
+	sorted = slices.DeleteFunc(sorted, func(f record.Finding) bool { return plain.Block(f.Text) == "" })
+	slices.SortStableFunc(sorted, func(a, b record.Finding) int { return cmp.Compare(weight(a.Kind), weight(b.Kind)) })
 	var out []Finding
-	for _, f := range b.run.Findings {
-		if text := plain.Block(f.Text); text != "" {
-			out = append(out, Finding{plain.Line(f.Where), text})
+	for i := 0; i < len(sorted); {
+		n := 1
+		for sorted[i].Kind == promptLength && i+n < len(sorted) && sorted[i+n].Kind == promptLength {
+			n++
 		}
+		f := Finding{Where: plain.Line(sorted[i].Where), Text: plain.Block(sorted[i].Text)}
+		if n > 1 {
+			f = b.promptLengths(sorted[i : i+n])
+		}
+		f.Anchor = fmt.Sprintf("finding-%d", len(out)+1)
+		out = append(out, f)
+		i += n
 	}
 	return out
+}
+
+// promptLengths sums up findings of prompts that are not as long as their labels.
+func (b *builder) promptLengths(list []record.Finding) Finding {
+	sum := Finding{}
+	short := true
+	var lengths []string
+	for _, f := range list {
+		sum.Parts = append(sum.Parts, Finding{Where: plain.Line(f.Where), Text: plain.Block(f.Text)})
+		for _, c := range b.cells {
+			if !names(f, c) {
+				continue
+			}
+			label := float64(c.ContextTokens)
+			n, ok := b.promptTokens(c)
+			if !ok || label == 0 {
+				continue
+			}
+			short = short && n < label
+			lengths = append(lengths, fmt.Sprintf("%s %s (%.1f %%)", c.ContextLabel, unit.Decimal(n, 0), 100*math.Abs(n-label)/label))
+		}
+	}
+	sum.Text = "Prompts are shorter than their labels"
+	if !short || len(lengths) == 0 {
+		sum.Text = "Prompts are not as long as their labels"
+	}
+	if len(lengths) > 0 {
+		sum.Text += ": " + strings.Join(lengths, ", ")
+	}
+	return sum
+}
+
+// promptTokens is the true length of a cell's prompt: as the server counted it, or
+// else as its prefill rate and TTFT imply it.
+func (b *builder) promptTokens(c group.Cell) (float64, bool) {
+	length := column{prefill: metric.PromptTokens, decode: metric.PromptTokens, factor: 1, format: unit.Count}
+	if s, ok := b.sample(c, length); ok {
+		return s.Median, true
+	}
+	if c.Phase != record.PhasePrefill {
+		return 0, false
+	}
+	rate, known := b.sample(c, b.cols.total)
+	ttft, ok := b.sample(c, b.cols.ttft)
+	return rate.Median * ttft.Median / b.cols.ttft.factor, known && ok
+}
+
+// names reports whether a finding is about a cell: by a step of it, or by its
+// phase, context and requests.
+func names(f record.Finding, c group.Cell) bool {
+	if f.StepID != "" && slices.ContainsFunc(c.Trials, func(t record.Cell) bool { return t.StepID == f.StepID }) {
+		return true
+	}
+	where := c.Phase + " " + c.ContextLabel
+	if c.Phase == record.PhaseDecode {
+		where += fmt.Sprintf(" × %d", c.Concurrency)
+	}
+	return f.Where == where
+}
+
+// flag is the mark of a cell that findings name.
+func (b *builder) flag(c group.Cell) *Flag {
+	var flag *Flag
+	for _, f := range b.found {
+		for _, raw := range b.run.Findings {
+			if plain.Block(raw.Text) != f.Text || plain.Line(raw.Where) != f.Where || !names(raw, c) {
+				continue
+			}
+			if flag == nil {
+				flag = &Flag{Anchor: f.Anchor, Text: plain.Line(f.Text)}
+			} else {
+				flag.Text += "; " + plain.Line(f.Text)
+			}
+			break
+		}
+	}
+	return flag
 }
 
 // Explanations of statuses. Those of queued and over capacity are the words of
 // the published pages.
 const (
 	explainTTFT = "TTFT is measured after the benchmark warms the server's prompt cache, so it mostly excludes prefill."
-	explainK    = "In context lengths K is 1,024 tokens; in tok/s K is 1,000."
+	// measuredTTFT is what holds for a page of ours, in its queued cells too.
+	measuredTTFT  = "TTFT is measured after the server's prompt cache is warmed, so it mostly leaves out prefill; in queued cells it includes the wait."
+	explainNoTTFT = "TTFT counts requests that got a first token; in queued cells it includes the wait, and requests that waited the whole window have none."
+	explainK      = "In context lengths K is 1,024 tokens; in tok/s K is 1,000."
 )
 
 func explain(s record.Status) string {
@@ -444,23 +593,73 @@ func (b *builder) legend() []string {
 	if b.run.Kind != record.Published && slices.ContainsFunc(b.trials, func(c record.Cell) bool {
 		return c.Status == record.OverCapacity && c.Reason == record.ReasonNoOutput
 	}) {
-		words = append(words, "Over capacity with the reason no_output: it was sent, and not one token came.")
+		words = append(words, "Over capacity with the reason “"+reasonWords(record.ReasonNoOutput)+"”: it was tried and did not fit.")
 	}
 	var out []string
 	if len(words) > 0 {
 		out = append(out, strings.Join(words, " "))
 	}
 	if labels, _ := b.contexts(record.PhaseDecode); len(labels) > 0 {
-		out = append(out, explainTTFT)
+		if b.run.Kind == record.Published {
+			out = append(out, "As the published pages say: "+explainTTFT)
+		} else {
+			out = append(out, measuredTTFT)
+		}
+	}
+	if slices.ContainsFunc(b.cells, func(c group.Cell) bool { return ttftOf(c) != "" }) {
+		out = append(out, explainNoTTFT)
 	}
 	if len(b.trials) > 0 {
 		out = append(out, explainK)
 	}
+	if slices.ContainsFunc(b.cells, func(c group.Cell) bool { return c.ContextLabel == "0" }) {
+		out = append(out, "Context 0 is "+b.contextWhy("0")+".")
+	}
 	return out
 }
 
+// contextWhy says what the context 0 is.
+func (b *builder) contextWhy(label string) string {
+	for _, c := range b.cells {
+		if c.ContextLabel != label {
+			continue
+		}
+		if n, ok := b.promptTokens(c); ok {
+			return fmt.Sprintf("a short prompt of %s tokens", unit.Decimal(n, 0))
+		}
+	}
+	return "a short prompt whose length is not known"
+}
+
+// foundLabel gives what was found the label of what is claimed.
+func foundLabel(label string) string {
+	if label == "GPU 0" {
+		return "GPU"
+	}
+	return label
+}
+
 func (b *builder) environment() []Compared {
-	if len(b.run.Found) == 0 {
+	var found []Field
+	add := func(fields []Field) {
+		for _, f := range fields {
+			if f.Label != "" && !slices.ContainsFunc(found, func(o Field) bool { return strings.EqualFold(o.Label, f.Label) }) {
+				found = append(found, f)
+			}
+		}
+	}
+	// What the engine said of itself when it was last started, then the machine.
+	if n := len(b.run.Launches); n > 0 {
+		l := b.run.Launches[n-1]
+		add(fields("Version", l.Version, "Served model", strings.Join(l.Models, ", "), "KV capacity", capacity(l)))
+		for _, s := range l.Settings {
+			add(fields(s.Label, s.Value))
+		}
+	}
+	for _, f := range b.run.Found {
+		add([]Field{{foundLabel(plain.Line(f.Label)), cmp.Or(plain.Line(f.Value), unit.Dash)}})
+	}
+	if len(found) == 0 {
 		return nil
 	}
 	var claimed []Field
@@ -469,12 +668,7 @@ func (b *builder) environment() []Compared {
 			claimed = append(claimed, bl.Fields...)
 		}
 	}
-	found := make([]Field, 0, len(b.run.Found))
-	for _, f := range b.run.Found {
-		if l := plain.Line(f.Label); l != "" {
-			found = append(found, Field{l, cmp.Or(plain.Line(f.Value), unit.Dash)})
-		}
-	}
+	claimed = append(claimed, fields("Served model", b.run.Load.ServedModel)...)
 	var out []Compared
 	for _, c := range claimed {
 		row := Compared{c.Label, c.Value, unit.Dash}
@@ -490,6 +684,37 @@ func (b *builder) environment() []Compared {
 	return out
 }
 
+// capacity is the size of a launch's KV cache, and how it is known.
+func capacity(l record.Launch) string {
+	if l.KVCapacityTokens == nil {
+		return ""
+	}
+	text := unit.Decimal(float64(*l.KVCapacityTokens), 0) + " tokens"
+	if src := plain.Line(l.KVCapacitySource); src != "" {
+		text += " (" + sourceWords(src) + ")"
+	}
+	return text
+}
+
+// sourceWords says how the size of a KV cache is known.
+func sourceWords(source string) string {
+	switch source {
+	case "label":
+		return "from the server's metrics"
+	case "blocks":
+		return "counted in blocks by the server's metrics"
+	case "log":
+		return "from the engine's log"
+	case "experiment":
+		return "given by the experiment"
+	case "option":
+		return "given on the command line"
+	case "unknown":
+		return "source not known"
+	}
+	return "source: " + source
+}
+
 func (b *builder) launches() []Launch {
 	var out []Launch
 	for _, l := range b.run.Launches {
@@ -499,12 +724,9 @@ func (b *builder) launches() []Launch {
 			}
 			return unit.Decimal(float64(*v), 0) + " tokens"
 		}
-		ready, capacity := "", text(l.KVCapacityTokens)
+		ready := ""
 		if l.ReadySeconds != nil {
 			ready = unit.Seconds(*l.ReadySeconds).Text
-		}
-		if src := plain.Line(l.KVCapacitySource); capacity != "" && src != "" {
-			capacity += " (source: " + src + ")"
 		}
 		var perEngine []string
 		for _, v := range l.KVCapacityPerEngine {
@@ -531,7 +753,7 @@ func (b *builder) launches() []Launch {
 				"Ended", ended, "Exit", cmp.Or(l.ExitStatus, exitOf(l)),
 				"Version", l.Version, "Models", strings.Join(l.Models, ", "), "Longest context", text(l.MaxModelLen),
 				"Server metrics", metrics, "Data-parallel engines", engines,
-				"KV capacity", capacity, "KV capacity per engine", strings.Join(perEngine, ", "),
+				"KV capacity", capacity(l), "KV capacity per engine", strings.Join(perEngine, ", "),
 				"Command as run", strings.Join(l.Argv, " "), "Environment", strings.Join(l.Env, " ")),
 			LogTail: plain.Block(strings.Join(l.LogTail, "\n")),
 		}
@@ -546,7 +768,7 @@ func (b *builder) launches() []Launch {
 // exitOf says how a launch without an exit status ended.
 func exitOf(l record.Launch) string {
 	switch {
-	case l.Executor == "attach":
+	case l.Executor == attached:
 		return "was there before and stays"
 	case l.EndedAt != nil:
 		return "stopped by this program"
@@ -558,10 +780,14 @@ func (b *builder) plan() []Field {
 	r := b.run
 	var out []Field
 	for _, f := range r.Plan {
-		out = append(out, fields(f.Label, f.Value)...)
+		if f.Value != r.PlanDigest { // it stands below, by its own name
+			out = append(out, fields(f.Label, f.Value)...)
+		}
 	}
-	finished := ""
-	if r.FinishedAt != nil && !r.StartedAt.IsZero() {
+	by, finished := "Measured by", ""
+	if r.Kind == record.Published {
+		by = "Imported by"
+	} else if r.FinishedAt != nil && !r.StartedAt.IsZero() {
 		finished = fmt.Sprintf("%s, after %s", stamp(*r.FinishedAt), r.FinishedAt.Sub(r.StartedAt).Round(time.Second))
 	}
 	tool := plain.Line(strings.TrimSpace(r.Tool.Name + " " + r.Tool.Version))
@@ -572,7 +798,7 @@ func (b *builder) plan() []Field {
 		}
 	}
 	out = append(out, fields("Run", r.ID, "Method version", r.MethodVersion, "Plan digest", r.PlanDigest,
-		"Measured by", tool, "Attached to", r.Attach, "Finished", finished, "Resumed from", r.ResumedFrom,
+		by, tool, "Attached to", r.Attach, "Finished", finished, "Resumed from", r.ResumedFrom,
 		"Overrides", strings.Join(r.Overrides, ", "), "Client headroom", b.headroom(), "Source", r.Source)...)
 	// A plan may name what stands here too; the first is kept.
 	seen := make(map[string]bool)

@@ -78,7 +78,7 @@ func TestPublishedTop(t *testing.T) {
 	if got, want := b.Axes, "6 contexts (0–248K) × 8 concurrency levels (1–128) · prefill at 8K, 16K, 32K, 64K, 128K"; got != want {
 		t.Errorf("axes %q, want %q", got, want)
 	}
-	if got, want := b.Legend[0]+"\n"+b.Legend[1], "Requests queued: the server could not run all requests at once, so some waited in a queue. Over capacity: not run because this many requests at this context would exceed the server's KV cache.\nTTFT is measured after the benchmark warms the server's prompt cache, so it mostly excludes prefill."; got != want {
+	if got, want := b.Legend[0]+"\n"+b.Legend[1], "Requests queued: the server could not run all requests at once, so some waited in a queue. Over capacity: not run because this many requests at this context would exceed the server's KV cache.\nAs the published pages say: TTFT is measured after the benchmark warms the server's prompt cache, so it mostly excludes prefill."; got != want {
 		t.Errorf("legend %q", got)
 	}
 	var labels []string
@@ -145,7 +145,7 @@ func TestHeadlines(t *testing.T) {
 		got = append(got, h.Label+": "+h.Value.Text+" "+h.Unit+", "+h.Condition+" #"+h.Anchor)
 	}
 	want := []string{
-		"Highest decode total: 2,692.1 tok/s, 8K context · 64 requests at once · 1,064 ms TTFT #decode-8k-c64",
+		"Highest decode total, nothing queued: 2,692.1 tok/s, 8K context · 64 requests at once · 1,064 ms TTFT #decode-8k-c64",
 		"One request alone: 203.9 tok/s, 8K context · decode · 4.8 ms between tokens #decode-8k-c1",
 		"Fastest prefill: 32.9K tok/s, 16K context · 493 ms TTFT #prefill-16k",
 	}
@@ -165,7 +165,7 @@ func TestMeasuredPage(t *testing.T) {
 	for _, m := range p.Marks {
 		marks = append(marks, m.Text)
 	}
-	if diff := cmp.Diff([]string{"MEASURED", "PINNED", "INTERRUPTED", "2 LAUNCHES", "n = 3", "CLIENT LIMITED"}, marks); diff != "" {
+	if diff := cmp.Diff([]string{"MEASURED", "PINNED", "INTERRUPTED", "2 LAUNCHES", "n = 3", "CLIENT LIMITED", "1 FINDING"}, marks); diff != "" {
 		t.Errorf("marks (-want +got):\n%s", diff)
 	}
 	c := p.Decode.Rows[0].Cells
@@ -187,10 +187,21 @@ func TestMeasuredPage(t *testing.T) {
 	column := func(label string) int {
 		return slices.IndexFunc(p.Measurements.Columns, func(c report.Column) bool { return c.Label == label })
 	}
-	for _, label := range []string{"Prompt tokens", "TTFT n", "Client CPU share", "Repeat", "Launch", "Reason"} {
-		if column(label) < 12 {
-			t.Errorf("column %q is at %d, want after the published ones", label, column(label))
+	labels := func(t *report.Table) (out []string) {
+		for _, c := range t.Columns {
+			out = append(out, c.Label)
 		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"Reason", "Repeat"}, labels(p.Measurements)[12:]); diff != "" {
+		t.Errorf("columns after the published ones (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"Phase", "Context", "Requests at once", "Status", "Prompt tokens", "TTFT n", "Client lag p99", "Client CPU share",
+		"Repeat", "Launch", "Token source"}, labels(p.More)); diff != "" {
+		t.Errorf("further columns (-want +got):\n%s", diff)
+	}
+	if len(p.More.Rows) != len(p.Measurements.Rows) || p.More.Rows[0].Fields[7].Text != "2.1 %" || p.More.Rows[0].Anchor != "" {
+		t.Errorf("further columns %+v", p.More.Rows[0])
 	}
 	if column("Preemptions") >= 0 || column("Warnings") >= 0 {
 		t.Error("a column without any value is shown")
@@ -208,6 +219,16 @@ func TestMeasuredPage(t *testing.T) {
 	}, p.Environment[:2]); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
+	for _, want := range []report.Compared{
+		{Label: "Version", Claimed: "0.32.0", Found: "0.32.0"},
+		{Label: "Served model", Claimed: "tiny", Found: "tiny"},
+		{Label: "KV capacity", Claimed: "—", Found: "286,720 tokens (from the server's metrics)"},
+		{Label: "Attention backend", Claimed: "—", Found: "TORCH_SDPA"},
+	} {
+		if !slices.Contains(p.Environment, want) {
+			t.Errorf("environment lacks %+v: %+v", want, p.Environment)
+		}
+	}
 	if got, want := p.Environment[len(p.Environment)-1], (report.Compared{Label: "Kernel", Claimed: "—", Found: "6.1.0"}); got != want {
 		t.Errorf("found only: %+v, want %+v", got, want)
 	}
@@ -219,6 +240,93 @@ func TestMeasuredPage(t *testing.T) {
 		if !slices.Contains(p.Downloads, want) {
 			t.Errorf("no download %+v in %+v", want, p.Downloads)
 		}
+	}
+}
+
+// A finding that names a cell marks it, the heaviest come first, and what each
+// prefill row would say again is one line.
+func TestFindings(t *testing.T) {
+	src, err := pagetest.Published("qwen-fp8-rtx-3060")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src.Run.Findings = []record.Finding{
+		{Kind: "unpinned", Text: "a tag can move"},
+		{Kind: "prompt_length", Where: "prefill 8K", Text: "8,147 of 8,192"},
+		{Kind: "active_below_asked", Where: "decode 248K × 1", Text: "fewer were active"},
+		{Kind: "prompt_length", Where: "prefill 16K", Text: "16,125 of 16,384"},
+		{Kind: "not_run_but_ran", Where: "decode 248K × 1", Text: "it ran"},
+	}
+	p := build(t, src)
+	want := []report.Finding{
+		{Anchor: "finding-1", Where: "decode 248K × 1", Text: "it ran"},
+		{Anchor: "finding-2", Text: "Prompts are shorter than their labels: 8K 8,147 (0.5 %), 16K 16,125 (1.6 %)",
+			Parts: []report.Finding{{Where: "prefill 8K", Text: "8,147 of 8,192"}, {Where: "prefill 16K", Text: "16,125 of 16,384"}}},
+		{Anchor: "finding-3", Text: "a tag can move"},
+		{Anchor: "finding-4", Where: "decode 248K × 1", Text: "fewer were active"},
+	}
+	if diff := cmp.Diff(want, p.Findings); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	if got, want := p.Decode.Rows[5].Cells[0].Flag, (&report.Flag{Anchor: "finding-1", Text: "it ran; fewer were active"}); !cmp.Equal(got, want) {
+		t.Errorf("flag %+v, want %+v", got, want)
+	}
+	if f := p.Decode.Rows[5].Cells[1].Flag; f != nil {
+		t.Errorf("another cell is marked: %+v", f)
+	}
+	if m := p.Marks[len(p.Marks)-1]; m.Text != "5 FINDINGS" || m.Href != "#findings" {
+		t.Errorf("mark %+v", m)
+	}
+}
+
+// Where some requests got no first token, TTFT says of how many it is.
+func TestTTFTOfSome(t *testing.T) {
+	r := pagetest.Measured()
+	r.Trial = slices.DeleteFunc(r.Trial, func(c record.Cell) bool { return c.Repeat > 1 })
+	i := slices.IndexFunc(r.Trial, func(c record.Cell) bool { return c.Phase == record.PhaseDecode && c.Concurrency == 8 })
+	r.Trial[i].Values[metric.TTFTN], r.Trial[i].Values[metric.NoFirstTokenRequests] = 8, 8
+	p := build(t, r)
+	if c := p.Decode.Rows[0].Cells[3]; c.TTFTOf != "8 of 16" || strings.Contains(c.Values[2].Text, "of") {
+		t.Errorf("cell %+v", c)
+	}
+	if c := p.Decode.Rows[0].Cells[2]; c.TTFTOf != "" {
+		t.Errorf("a cell whose requests all got one says %q", c.TTFTOf)
+	}
+	at := slices.IndexFunc(p.Measurements.Columns, func(c report.Column) bool { return c.Label == "No first token" })
+	if at < 12 || p.Measurements.Rows[i].Fields[at].Text != "8" {
+		t.Errorf("no column of them, or another number: %d", at)
+	}
+	if !slices.ContainsFunc(p.Legend, func(s string) bool { return strings.HasPrefix(s, "TTFT counts requests that got a first token") }) {
+		t.Errorf("legend %q", p.Legend)
+	}
+}
+
+// A server that was there already was not started again by being measured again.
+func TestSessionsOfAttach(t *testing.T) {
+	r := pagetest.Measured()
+	for i := range r.Run.Launches {
+		r.Run.Launches[i].Executor = "attach"
+	}
+	for _, m := range build(t, r).Marks {
+		if strings.Contains(m.Text, "LAUNCHES") || strings.Contains(m.Why, "was started more") {
+			t.Errorf("mark %+v", m)
+		}
+	}
+}
+
+// What was read from a page was not measured by this program, and took no time.
+func TestImportedPlan(t *testing.T) {
+	src, err := pagetest.Published("qwen-fp8-rtx-3060")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src.Run.Tool.Name, src.Run.FinishedAt = "speedmatrix", &src.Run.StartedAt
+	var labels []string
+	for _, f := range build(t, src).Plan {
+		labels = append(labels, f.Label)
+	}
+	if diff := cmp.Diff([]string{"Run", "Imported by", "Source"}, labels); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 }
 

@@ -61,6 +61,12 @@ func (c columns) list() []column {
 	return []column{c.total, c.request, c.ttft, c.tpot, c.active, c.completed, c.tokens, c.seconds}
 }
 
+// noFirstToken is the column of ours that stands beside the published ones: TTFT
+// says nothing of these requests.
+func noFirstToken() column {
+	return column{"No first token", metric.NoFirstTokenRequests, metric.NoFirstTokenRequests, 1, unit.Count}
+}
+
 // extraColumns are the numbers of ours that the published pages have not. Each
 // is shown if any trial has it.
 func extraColumns() []column {
@@ -74,14 +80,14 @@ func extraColumns() []column {
 		both("TTFT, launch wave", metric.TTFTWave, 1000, unit.Milliseconds),
 		both("TTFT, steady", metric.TTFTSteady, 1000, unit.Milliseconds),
 		both("Time between tokens p90", metric.TPOTP90, 1000, unit.FineMilliseconds),
-		both("Waiting share", metric.WaitingRatio, 1, unit.Ratio),
+		both("Waiting share", metric.WaitingRatio, 100, unit.Percent),
 		both("Most waiting requests", metric.WaitingMax, 1, unit.Count),
 		both("Failed requests", metric.FailedRequests, 1, unit.Count),
 		both("Preemptions", metric.Preemptions, 1, unit.Count),
-		both("Prompt cache share", metric.PrefixHitRatio, 1, unit.Ratio),
+		both("Prompt cache share", metric.PrefixHitRatio, 100, unit.Percent),
 		both("Tokens per chunk", metric.TokensPerChunkMean, 1, unit.Ratio),
 		both("Client lag p99", metric.ClientLagP99, 1000, unit.FineMilliseconds),
-		both("Client CPU share", metric.ClientCPU, 1, unit.Ratio),
+		both("Client CPU share", metric.ClientCPU, 100, unit.Percent),
 	}
 }
 
@@ -221,6 +227,9 @@ func (b *builder) matrix() *Matrix {
 	}
 	for _, label := range labels {
 		row := MatrixRow{Context: label}
+		if label == "0" {
+			row.Why = b.contextWhy(label)
+		}
 		for _, n := range concurrency {
 			c, ok := at[record.Point{ContextLabel: label, Concurrency: n}]
 			if !ok {
@@ -229,6 +238,7 @@ func (b *builder) matrix() *Matrix {
 			}
 			cell := MatrixCell{Anchor: b.anchors[c.Point], Status: statusWords(c), Spread: b.spread(c, b.cols.total, b.cols.total.format)}
 			cell.Hatch = cell.Status != ""
+			cell.TTFTOf, cell.Flag = ttftOf(c), b.flag(c)
 			for i, s := range shown {
 				v := HeatValue{Number: unit.Absent()}
 				if smp, ok := b.sample(c, s.col); ok {
@@ -242,6 +252,24 @@ func (b *builder) matrix() *Matrix {
 		m.Rows = append(m.Rows, row)
 	}
 	return m
+}
+
+// ttftOf says of how many requests a cell's TTFT is, "8 of 16", if some got no
+// first token.
+func ttftOf(c group.Cell) string {
+	with, without := 0.0, 0.0
+	for i := range c.Trials {
+		t := &c.Trials[i]
+		n, known := t.Value(metric.TTFTN)
+		none, ok := t.Value(metric.NoFirstTokenRequests)
+		if known && ok && metric.HasNumbers(t.Status) {
+			with, without = with+n, without+none
+		}
+	}
+	if without <= 0 || with <= 0 {
+		return ""
+	}
+	return unit.Decimal(with, 0) + " of " + unit.Decimal(with+without, 0)
 }
 
 func absentValues(n int) []HeatValue {
@@ -277,7 +305,14 @@ func (b *builder) scaling() *Scaling {
 	}
 	s := &Scaling{
 		Title: b.say("Total tok/s over simultaneous requests, one line a context"),
-		XAxis: "simultaneous requests",
+		XAxis: "simultaneous requests (log scale)",
+	}
+	doubles := true
+	for i, n := range concurrency {
+		doubles = doubles && (i == 0 || n == 2*concurrency[i-1])
+	}
+	if doubles {
+		s.XAxis = "simultaneous requests (each step doubles)"
 	}
 	x := func(n int) float64 { return math.Log2(float64(max(n, 1))) }
 	for _, n := range concurrency {
@@ -328,12 +363,17 @@ func (b *builder) scaling() *Scaling {
 
 const latencyLead = "Latencies are medians. Total tok/s is output across all simultaneous requests."
 
+const prefillLead = " In prefill rows it is prompt tokens."
+
 func (b *builder) measurements() *Table {
 	if len(b.trials) == 0 {
 		return nil
 	}
-	t := b.table(b.cols)
+	t := b.table(b.cols.list())
 	t.ID, t.Caption, t.Lead = "measurements", b.say("All measurements"), latencyLead
+	if labels, _ := b.contexts(record.PhasePrefill); len(labels) > 0 {
+		t.Lead += prefillLead
+	}
 	for i := range t.Rows {
 		t.Rows[i].Anchor = b.anchors[b.trials[i].Point]
 		if n := b.seenBefore(i); n > 0 {
@@ -342,7 +382,22 @@ func (b *builder) measurements() *Table {
 	}
 	if b.run.Kind != record.Published {
 		t.Lead += " Every number of a decode cell is over its window; TTFT is over the requests launched for the cell and their successors."
-		b.addExtra(t)
+		b.addTexts(t, "Reason", "Warnings", "No first token", "Repeat")
+	}
+	return t
+}
+
+// more is the list of what few readers need: the same rows, in further columns.
+func (b *builder) more() *Table {
+	if b.run.Kind == record.Published || len(b.trials) == 0 {
+		return nil
+	}
+	t := b.table(nil)
+	t.ID, t.Caption, t.Lead = "more", b.say("More per cell"), "The same rows as above, in further columns."
+	n := len(t.Columns)
+	b.addExtra(t)
+	if len(t.Columns) == n {
+		return nil
 	}
 	return t
 }
@@ -367,18 +422,18 @@ func (b *builder) reference() *Table {
 	}) {
 		return nil
 	}
-	t := b.table(cols)
+	t := b.table(cols.list())
 	t.ID = "reference"
 	t.Caption = b.say("The same events in the reference tool's scope")
 	t.Lead = "What llm-inference-bench would print: whole-cell latencies, completed requests since launch, tokens credited when their usage arrives. Compare these, not the numbers above, with a page made by that tool."
 	return t
 }
 
-func (b *builder) table(cols columns) *Table {
+// table is a list with a row a trial, and these columns beside what names it.
+func (b *builder) table(list []column) *Table {
 	t := &Table{Columns: []Column{
 		{Label: "Phase"}, {Label: "Context", Numeric: true}, {Label: "Requests at once", Numeric: true}, {Label: "Status"},
 	}}
-	list := cols.list()
 	for _, c := range list {
 		t.Columns = append(t.Columns, Column{Label: c.label, Why: why(c), Numeric: true})
 	}
@@ -412,41 +467,87 @@ func (b *builder) addExtra(t *Table) {
 			t.add(Column{Label: col.label, Why: why(col), Numeric: true}, fields)
 		}
 	}
+	b.addTexts(t, "Repeat", "Launch", "Token source")
+}
+
+// addTexts adds those of our columns of words, and of numbers that name a trial,
+// that have something to tell, in the order of their labels here.
+func (b *builder) addTexts(t *Table, labels ...string) {
 	_, most := b.repeats()
-	texts := []struct {
-		column Column
-		show   bool
-		of     func(*record.Cell) Number
-	}{
-		{Column{Label: "Repeat", Numeric: true}, most > 1, func(c *record.Cell) Number { return unit.Count(float64(c.Repeat)) }},
-		{Column{Label: "Launch", Numeric: true}, len(b.run.Launches) > 1, func(c *record.Cell) Number {
-			if c.Launch == 0 {
-				return unit.Absent()
+	for _, label := range labels {
+		column := Column{Label: label}
+		var of func(*record.Cell) Number
+		switch label {
+		case "Reason":
+			of = func(c *record.Cell) Number {
+				parts := []string{plain.Line(string(c.FailureKind)), reasonWords(plain.Line(c.Reason))}
+				return text(strings.Join(slices.Compact(slices.DeleteFunc(parts, func(s string) bool { return s == "" })), ": "))
 			}
-			return unit.Count(float64(c.Launch))
-		}},
-		{Column{Label: "Token source", Why: "where the counts of output tokens come from"}, true, func(c *record.Cell) Number { return text(c.TokenSource) }},
-		{Column{Label: "Reason"}, true, func(c *record.Cell) Number {
-			parts := []string{plain.Line(string(c.FailureKind)), plain.Line(c.Reason)}
-			return text(strings.Join(slices.Compact(slices.DeleteFunc(parts, func(s string) bool { return s == "" })), ": "))
-		}},
-		{Column{Label: "Warnings"}, true, func(c *record.Cell) Number { return text(strings.Join(c.Warnings, "; ")) }},
-	}
-	for _, x := range texts {
-		if !x.show {
-			continue
+		case "Warnings":
+			of = func(c *record.Cell) Number { return text(strings.Join(c.Warnings, "; ")) }
+		case "No first token":
+			col := noFirstToken()
+			column.Why, column.Numeric = why(col), true
+			of = func(c *record.Cell) Number { return col.of(c) }
+		case "Repeat":
+			column.Numeric = true
+			of = func(c *record.Cell) Number {
+				if most < 2 {
+					return unit.Absent()
+				}
+				return unit.Count(float64(c.Repeat))
+			}
+		case "Launch":
+			column.Numeric = true
+			of = func(c *record.Cell) Number {
+				if c.Launch == 0 || len(b.run.Launches) < 2 {
+					return unit.Absent()
+				}
+				return unit.Count(float64(c.Launch))
+			}
+		case "Token source":
+			column.Why = "where the counts of output tokens come from"
+			of = func(c *record.Cell) Number { return text(tokenWords(c.TokenSource)) }
 		}
 		var fields []Number
 		told := false
 		for i := range b.trials {
-			f := x.of(&b.trials[i])
+			f := of(&b.trials[i])
 			told = told || f.Text != unit.Dash
 			fields = append(fields, f)
 		}
 		if told {
-			t.add(x.column, fields)
+			t.add(column, fields)
 		}
 	}
+}
+
+// reasonWords writes a reason that is a word of the record as people say it.
+func reasonWords(reason string) string {
+	switch reason {
+	case record.ReasonPredicted:
+		return "predicted from the KV cache size"
+	case record.ReasonNoOutput:
+		return "sent, and not one token came"
+	}
+	return reason
+}
+
+// tokenWords says where counts of output tokens come from.
+func tokenWords(source string) string {
+	switch source {
+	case record.TokensRunning:
+		return "the server's usage while it streamed"
+	case record.TokensFinal:
+		return "the server's usage at the end"
+	case record.TokensRetokenise:
+		return "the text, counted by the server's tokenizer"
+	case record.TokensUnknown:
+		return "not known"
+	case record.TokensPublished:
+		return "the published page"
+	}
+	return source
 }
 
 func text(s string) Number { return Number{Text: cmp.Or(plain.Line(s), unit.Dash)} }

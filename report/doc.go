@@ -49,6 +49,7 @@ type Page struct {
 	Simulated bool     // every number on the page must say so
 	Marks     []Mark
 	Headlines []Headline
+	Repeats   string // a sentence: how often a cell was measured; empty without cells
 
 	Facts    []Block // Hardware, Engine, Run
 	Command  string  // the launch command, shell lines with their comments
@@ -60,6 +61,7 @@ type Page struct {
 	Notes    string // Markdown, untrusted
 
 	Measurements *Table
+	More         *Table // the same rows in columns that few readers need
 	Reference    *Table // the same rows as the reference tool would print them
 
 	Environment []Compared
@@ -82,6 +84,7 @@ type Mark struct {
 	Text string // "SIMULATED"
 	Why  string // a sentence
 	Tone string
+	Href string // "#findings": where there is more; empty if nowhere
 }
 
 // Headline is one of the numbers at the top, with its conditions.
@@ -154,6 +157,7 @@ type HeatMetric struct {
 // MatrixRow is one context.
 type MatrixRow struct {
 	Context string
+	Why     string       // what the context's label hides: "a short prompt of 152 tokens"
 	Cells   []MatrixCell // one a column
 }
 
@@ -164,6 +168,16 @@ type MatrixCell struct {
 	Hatch  bool   // the status is one without numbers, or says to read them with care
 	Values []HeatValue
 	Spread *Spread // of the first metric
+	// TTFTOf says how many requests the TTFT is of, "8 of 16", where some got no
+	// first token.
+	TTFTOf string
+	Flag   *Flag // of the heaviest finding that names the cell; nil if none does
+}
+
+// Flag leads from a cell to what is found about it.
+type Flag struct {
+	Anchor string // of the finding
+	Text   string // all findings about the cell
 }
 
 // HeatValue is one metric of a cell.
@@ -207,8 +221,10 @@ type ScalingPoint struct {
 
 // Finding is something that does not add up, or that limits the numbers.
 type Finding struct {
-	Where string
-	Text  string
+	Anchor string
+	Where  string
+	Text   string
+	Parts  []Finding // of a finding that sums up several; without anchors
 }
 
 // Table is a list of measurements.

@@ -68,7 +68,11 @@ func (d *doc) page(p *report.Page) {
 		}
 		d.list(why)
 	}
-	d.table([]string{"", "", ""}, nil, headlines(p))
+	heads := headlines(p)
+	d.table(heads[0], nil, heads[1:])
+	if p.Repeats != "" {
+		d.block("%s", inline(p.Repeats))
+	}
 
 	for _, f := range p.Facts {
 		d.heading(f.Title)
@@ -96,6 +100,9 @@ func (d *doc) page(p *report.Page) {
 				item += "**" + inline(f.Where) + "** "
 			}
 			items = append(items, item+inline(f.Text))
+			for _, part := range f.Parts {
+				items = append(items, "  - **"+inline(part.Where)+"** "+inline(part.Text))
+			}
 		}
 		d.list(items)
 	}
@@ -108,6 +115,9 @@ func (d *doc) page(p *report.Page) {
 		d.measurements(p.Measurements)
 		if len(p.Legend) > 0 {
 			d.block("%s", inline(p.Legend[0]))
+		}
+		if p.More != nil && !d.short {
+			d.measurements(p.More)
 		}
 	}
 	if p.Reference != nil && !d.short {
@@ -153,6 +163,7 @@ func (d *doc) page(p *report.Page) {
 			items = append(items, item)
 		}
 		d.list(items)
+		d.block("These files lie beside this page: send the folder, not the page alone, if they are wanted.")
 	}
 	if p.Again != "" {
 		d.heading("Make it again")
@@ -259,7 +270,11 @@ func (d *doc) matrix(m *report.Matrix) {
 				parts = append(parts, c.Status)
 			}
 			if ttft.Known() {
-				parts = append(parts, ttft.Text+" TTFT")
+				of := ""
+				if c.TTFTOf != "" {
+					of = " (" + c.TTFTOf + ")"
+				}
+				parts = append(parts, ttft.Text+" TTFT"+of)
 			}
 			if len(parts) == 0 {
 				parts = []string{total.Text}

@@ -45,6 +45,9 @@ func Render(w io.Writer, p *report.Page) error {
 	}
 	d.line("")
 	d.columns(heads, []bool{false, true, false})
+	if s := plain.Line(p.Repeats); s != "" {
+		d.line("  %s", s)
+	}
 
 	if p.Prefill != nil {
 		d.line("")

@@ -62,6 +62,9 @@ func Count(v float64) Number { return number(v, Decimal(v, 0), "") }
 // Tenths writes one decimal: 127.4.
 func Tenths(v float64) Number { return number(v, Decimal(v, 1), "") }
 
+// Percent writes one decimal: 12.5 %.
+func Percent(v float64) Number { return number(v, Decimal(v, 1), " %") }
+
 // Ratio writes three significant digits: 0.0153, 1.2.
 func Ratio(v float64) Number {
 	return number(v, strconv.FormatFloat(v, 'g', 3, 64), "")

@@ -236,7 +236,7 @@ func (p *Page) checkTTFTNote() string {
 		if r.phase != record.PhaseDecode || r.requests != 1 || ttft == nil || ttft.value < slowTTFT.Seconds() {
 			continue
 		}
-		s := r.label + " " + show(ttft)
+		s := show(ttft) + " at " + r.label
 		for _, c := range p.rows {
 			if c.phase == record.PhasePrefill && c.context == r.context && c.n[mTTFT] != nil && c.n[mTTFT].value > 0 {
 				s += fmt.Sprintf(" (%.0f %% of its cold prefill)", 100*ttft.value/c.n[mTTFT].value)
@@ -247,7 +247,7 @@ func (p *Page) checkTTFTNote() string {
 	if list == nil {
 		return ""
 	}
-	return "TTFT is said to mostly exclude prefill, but at one request, with nothing to wait for, it is: " + strings.Join(list, ", ")
+	return "TTFT is said to mostly exclude prefill, but one request alone, with nothing to wait for, waited " + strings.Join(list, ", ")
 }
 
 // checkServed holds the served model against the command.
