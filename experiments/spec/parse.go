@@ -152,15 +152,21 @@ func (r *reader) unknown(place *node, path, name string, fields []field) {
 		names[i] = f.name
 	}
 	e := r.mistake(place, join(path, clip(name)), "unknown key")
-	if e.DidYouMean = nearest(name, names); e.DidYouMean != "" {
-		return
-	}
 	for _, full := range r.all { // a key in the wrong place
-		if strings.HasSuffix(full, "."+name) || full == name {
-			e.DidYouMean = full
+		if at, ok := strings.CutSuffix("."+full, "."+name); ok {
+			e.Cause = fmt.Sprintf("%s stands %s, not %s", name, level(strings.TrimPrefix(at, ".")), level(path))
 			return
 		}
 	}
+	e.DidYouMean = nearest(name, names)
+}
+
+// level names the mapping at a path.
+func level(path string) string {
+	if path == "" {
+		return "at the top level"
+	}
+	return "in " + path
 }
 
 // cross checks what no single key can tell.

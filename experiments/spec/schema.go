@@ -42,7 +42,7 @@ func (f *field) schema() map[string]any {
 	}
 	if d := f.standardText(); d != "" && f.standard == "" {
 		switch f.value.(type) {
-		case *integer, *integer64:
+		case *integer, *integer64, *tokens[int], *tokens[int64]:
 			if i, err := strconv.Atoi(d); err == nil {
 				s["default"] = i
 			}

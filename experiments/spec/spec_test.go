@@ -161,14 +161,24 @@ func TestMistakes(t *testing.T) {
 	}{
 		{"empty", "", nil, "x:1:1: the file holds no experiment: expected name, engine, matrix"},
 		{"a list", "- a\n", nil, "x:1:1: expected keys with values, such as name: …\nx:1:1: name: missing: a short name for files and pages\nx:1:1: engine: missing: where the server comes from (engine.source) and how it is started (engine.command)\nx:1:1: matrix: missing: what to measure: contexts and concurrency, or prefill"},
-		{"no YAML", "name: [a\n", nil, "x:1:7: no YAML: sequence end token ']' not found"},
+		{"no YAML", "name: [a\n", nil, "x:1:7: not valid YAML: sequence end token ']' not found"},
 		{"no UTF-8", "name: a\nb: \xff", nil, "x:2:1: a byte is no UTF-8"},
 		{"two documents", minimal + "---\nname: b\n", nil, "x:5:5: a second YAML document: expected one"},
 		{"an alias", with("title: &a x\nauthor: *a\n"), nil, "x:4:8: anchors, aliases and tags of YAML are not read: write the value out\nx:5:9: anchors, aliases and tags of YAML are not read: write the value out"},
 		{"a merge", with("model: {<<: {id: x}}\n"), nil, "x:4:9: expected a plain name as key"},
 		{"a tag", with("title: !!str x\n"), nil, "x:4:8: anchors, aliases and tags of YAML are not read: write the value out"},
 		{"unknown key", with("hardwear: {gpu: x}\n"), nil, `x:4:1: hardwear: unknown key (did you mean "hardware"?)`},
-		{"key in the wrong place", with("concurrency: [1]\n"), nil, `x:4:1: concurrency: unknown key (did you mean "matrix.concurrency"?)`},
+		{"key in the wrong place", with("concurrency: [1]\n"), nil, `x:4:1: concurrency: concurrency stands in matrix, not at the top level`},
+		{"top key in the matrix", strings.Replace(minimal, "[1]", "[1], prompts: shared", 1), nil, "x:3:43: matrix.prompts: prompts stands at the top level, not in matrix"},
+		{"colon in a command", strings.Replace(minimal, "engine: {source: {simulator: default}}", "engine:\n  source: {simulator: default}\n  command: vllm serve m --hf-overrides {\"a\": 1}", 1), nil, "x:4:12: not valid YAML: the text has a colon and a blank in it; put it under `command: |`"},
+		{"a key too deep", "name: n\n  title: a\n", nil, "x:1:7: not valid YAML: a key stands in the text that begins here; look at the indentation of this line and the next"},
+		{"colon in a title", with("title: a: b\n"), nil, "x:4:8: not valid YAML: the text has a colon and a blank in it; put it in quotes"},
+		{"a tab", "name: n\nengine:\n\tsource: {simulator: default}\n", nil, "x:3:1: a tab indents this line; YAML wants spaces"},
+		{"a tab behind spaces", "name: n\nengine:\n  source:\n  \tsimulator: default\n", nil, "x:4:3: a tab indents this line; YAML wants spaces"},
+		{"a tab in a block", "name: n\nnotes: |\n  a\n\tb\n", nil, "x:4:1: a tab indents this line; YAML wants spaces"},
+		{"a tab in a line", strings.Replace(minimal, "[0], c", "[0],\tc", 1), nil, "x:3:24: not valid YAML: a tab stands here; YAML wants spaces"},
+		{"tokens", strings.Replace(minimal, "[0]", "[0], max_output: 8k", 1), []string{"engine.kv_capacity_tokens=2000000000M"}, `x:3:37: matrix.max_output: expected a number of tokens from 1 to 16777216, such as 8192 or 8K (K = 1,024), got "8k" (did you mean "8K"?)
+--set engine.kv_capacity_tokens=…: expected a number of tokens from 1 to 1125899906842624, such as 8192 or 8K (K = 1,024), got "2000000000M"`},
 		{"key like nothing", with("zzzzzz: 1\n"), nil, "x:4:1: zzzzzz: unknown key"},
 		{"a key twice", with("title: a\ntitle: b\n"), nil, "x:5:1: title: given twice, first in line 4"},
 		{"no value", with("title:\n"), nil, "x:4:1: title: has no value: give one, or leave the key out"},
@@ -223,7 +233,7 @@ x:3:72: matrix.prefill[0]: expected a length in tokens from 1 to 16M, such as 8K
 --set expect.rel_tol=…: expected a share above 0 and up to 100%, such as 5% or 0.05, got "7" (did you mean "7%"?)
 --set matrix.concurency=…: unknown key (did you mean "concurrency"?)
 --set matrix.duration=…: expected a time with its unit, got the number 5 (did you mean "5s"?)
---set matrix.repeats=…: no YAML: sequence end token ']' not found
+--set matrix.repeats=…: not valid YAML: sequence end token ']' not found
 --set x=…: expected path.to.key=value`},
 	}
 	for _, tt := range tests {
@@ -242,12 +252,12 @@ x:3:72: matrix.prefill[0]: expected a length in tokens from 1 to 16M, such as 8K
 
 func TestSets(t *testing.T) {
 	e, err := Parse("x", []byte(minimal+"sampling: {seed: 1}\n"), Options{Sets: []string{
-		"matrix.duration=5s", "matrix.prefill=[8K]", "sampling.temperature=0", "engine.source={attach: http://h}", "limits.start=1m", "matrix.duration=6s"}})
+		"matrix.duration=5s", "matrix.prefill=[8K]", "matrix.max_output=2K", "engine.kv_capacity_tokens=256K", "sampling.temperature=0", "engine.source={attach: http://h}", "limits.start=1m", "matrix.duration=6s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e.Matrix.Duration != 6*time.Second || len(e.Matrix.Prefill) != 1 || *e.Sampling.Temperature != 0 || *e.Sampling.Seed != 1 ||
-		e.Engine.Source != (Source{Attach: "http://h"}) || e.Limits.Start != time.Minute || len(e.Overrides) != 6 {
+		e.Engine.Source != (Source{Attach: "http://h"}) || e.Limits.Start != time.Minute || e.Matrix.MaxOutput != 2048 || e.Engine.KVCapacityTokens != 262144 || len(e.Overrides) != 8 {
 		t.Errorf("%+v", e)
 	}
 }

@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -98,7 +99,9 @@ func (r *reader) tree(text, set string) (root *node) {
 			GetMessage() string
 		}
 		if errors.As(err, &bad) && bad.GetToken() != nil {
-			r.mistake(at(bad.GetToken().Position), set, "no YAML: %s", bad.GetMessage())
+			n := at(bad.GetToken().Position)
+			cause := notYAML(n, strings.Split(text, "\n"), bad.GetMessage())
+			r.mistake(n, set, "%s", cause)
 		} else {
 			r.mistake(at(nil), set, "this YAML cannot be read")
 		}
@@ -118,6 +121,40 @@ func (r *reader) tree(text, set string) (root *node) {
 	}
 	r.mistake(at(docs[1].GetToken().Position), set, "a second YAML document: expected one")
 	return nil
+}
+
+var keyOfLine = regexp.MustCompile(`^[ \t]*(?:- )*([A-Za-z_]+):[ \t]+`)
+
+// notYAML words what the YAML reader found at n, and moves n to where it is: the
+// reader's words for the two commonest mistakes help nobody.
+func notYAML(n *node, lines []string, message string) string {
+	line := ""
+	if n.line <= len(lines) {
+		line = strings.TrimSuffix(lines[n.line-1], "\r")
+	}
+	text := strings.TrimLeft(line, " \t")
+	switch indent := line[:len(line)-len(text)]; {
+	case strings.Contains(indent, "\t"):
+		n.column = strings.Index(indent, "\t") + 1
+		return "a tab indents this line; YAML wants spaces"
+	case strings.Contains(message, "tab character"), strings.Contains(message, "'\t'"):
+		if before, _, ok := strings.Cut(line, "\t"); ok {
+			n.column = utf8.RuneCountInString(before) + 1
+		}
+		return "not valid YAML: a tab stands here; YAML wants spaces"
+	case strings.HasPrefix(message, "mapping value is not allowed"):
+		key := keyOfLine.FindStringSubmatch(line)
+		switch {
+		case key == nil:
+		case !strings.Contains(line[len(key[0]):], ": "):
+			return "not valid YAML: a key stands in the text that begins here; look at the indentation of this line and the next"
+		case key[1] == "command", key[1] == "notes":
+			return fmt.Sprintf("not valid YAML: the text has a colon and a blank in it; put it under `%s: |`", key[1])
+		default:
+			return "not valid YAML: the text has a colon and a blank in it; put it in quotes"
+		}
+	}
+	return "not valid YAML: " + message
 }
 
 func (n *node) as(k nodeKind) *node {

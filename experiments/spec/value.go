@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -209,6 +208,69 @@ func (v *integer64) kind() string           { return "whole number" }
 func (v *integer64) schema() map[string]any { return wholeSchema(v.low, v.high) }
 func (v *integer64) write(int) string       { return writeNumber(*v.p) }
 
+// tokens is a number of tokens, which may be written with K or M; 0 is not given.
+type tokens[T int | int64] struct {
+	p         *T
+	low, high int64
+}
+
+func (v *tokens[T]) read(r *reader, n *node, path string) {
+	expected := fmt.Sprintf("a number of tokens from %d to %d, such as 8192 or 8K (K = 1,024)", v.low, v.high)
+	s, ok := r.scalar(n, path, expected)
+	if !ok {
+		return
+	}
+	if n.style != plain && wholeNumber.MatchString(s) {
+		r.mistake(n, path, "expected %s, got a text: leave the quotes out", expected)
+		return
+	}
+	t, ok := tokenCount(s)
+	if !ok || t < v.low || t > v.high {
+		r.got(n, path, expected).DidYouMean = meantTokens(s, v.low, v.high)
+		return
+	}
+	*v.p = T(t)
+}
+func (v *tokens[T]) kind() string { return "number of tokens" }
+func (v *tokens[T]) schema() map[string]any {
+	return map[string]any{"anyOf": []any{
+		wholeSchema(v.low, v.high),
+		map[string]any{"type": "string", "pattern": `^[1-9][0-9]*[KM]$`},
+	}}
+}
+func (v *tokens[T]) write(int) string { return writeNumber(int64(*v.p)) }
+
+// maxTokens is far above every count of tokens.
+const maxTokens = 1 << 50
+
+// tokenCount reads a number of tokens: K is 1,024 and M 1,024 K.
+func tokenCount(s string) (int64, bool) {
+	if !contextText.MatchString(s) || len(s) > 17 {
+		return 0, false
+	}
+	shift := 0
+	switch s[len(s)-1] {
+	case 'K':
+		shift = 10
+	case 'M':
+		shift = 20
+	}
+	t, err := strconv.ParseInt(strings.TrimRight(s, "KM"), 10, 64)
+	if err != nil || t > maxTokens>>shift {
+		return 0, false
+	}
+	return t << shift, true
+}
+
+// meantTokens is what to write for 8k, 8 K, 8KiB; empty if that is not clear.
+func meantTokens(s string, low, high int64) string {
+	short := strings.ToUpper(strings.NewReplacer(" ", "", "iB", "", "ib", "", "_", "", ",", "").Replace(s))
+	if t, ok := tokenCount(short); short != s && ok && t >= low && t <= high {
+		return short
+	}
+	return ""
+}
+
 func writeNumber(i int64) string {
 	if i == 0 {
 		return ""
@@ -401,36 +463,12 @@ func (v *contexts) one(r *reader, n *node, path string) (Context, bool) {
 	if !ok {
 		return Context{}, false
 	}
-	tokens, ok := contextTokens(s)
-	if !ok || tokens < v.least || tokens > maxContext {
-		e := r.got(n, path, expected)
-		// 8k, 8 K, 8KiB: what was meant is clear, and so is what to write.
-		if short := strings.ToUpper(strings.NewReplacer(" ", "", "iB", "", "ib", "", "_", "", ",", "").Replace(s)); short != s {
-			if t, ok := contextTokens(short); ok && t >= v.least && t <= maxContext {
-				e.DidYouMean = short
-			}
-		}
+	t, ok := tokenCount(s)
+	if !ok || t < int64(v.least) || t > maxContext {
+		r.got(n, path, expected).DidYouMean = meantTokens(s, int64(v.least), maxContext)
 		return Context{}, false
 	}
-	return Context{Tokens: tokens, Label: s}, true
-}
-
-func contextTokens(s string) (int, bool) {
-	if !contextText.MatchString(s) || len(s) > 10 {
-		return 0, false
-	}
-	shift := 0
-	switch s[len(s)-1] {
-	case 'K':
-		shift = 10
-	case 'M':
-		shift = 20
-	}
-	t, err := strconv.Atoi(strings.TrimRight(s, "KM"))
-	if err != nil || t > math.MaxInt32>>shift {
-		return 0, false
-	}
-	return t << shift, true
+	return Context{Tokens: int(t), Label: s}, true
 }
 
 func (v *contexts) kind() string { return "list of lengths" }
