@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -133,12 +134,29 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 				return nil
 			}
 			if err := args(c, a); err != nil {
-				return usageError{err, c.CommandPath()}
+				return usageError{wrongArgs(c, a), c.CommandPath()}
 			}
 			return nil
 		}
 	}
 	return root
+}
+
+// wrongArgs says what a verb wants instead of the arguments that it got.
+func wrongArgs(c *cobra.Command, got []string) error {
+	_, want, _ := strings.Cut(c.Use, " ")
+	want, _, _ = strings.Cut(want, " |") // run has two forms
+	article := "a"
+	if strings.ContainsAny(want[:min(1, len(want))], "AEIOU") {
+		article = "an"
+	}
+	switch {
+	case want == "":
+		return fmt.Errorf("%s takes no argument, got %q", c.Name(), got[0])
+	case len(got) == 0:
+		return fmt.Errorf("give %s %s", article, strings.TrimSuffix(want, "…"))
+	}
+	return fmt.Errorf("give one %s, got %d arguments", want, len(got))
 }
 
 // printable makes text from servers and files fit for a terminal: nothing in it

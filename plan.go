@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"time"
 
@@ -13,8 +15,10 @@ import (
 
 	"speedmatrix/experiments/plan"
 	"speedmatrix/experiments/resolve"
+	"speedmatrix/experiments/spec"
 	"speedmatrix/pipelines/attach"
 	"speedmatrix/pipelines/vllm"
+	"speedmatrix/results/record"
 )
 
 func planCmd(p process) *cobra.Command {
@@ -63,6 +67,35 @@ run take in the experiment's place; from then on nothing is resolved anew. Only
 	l.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print the plan and its predictions as JSON")
 	return c
+}
+
+// wouldFit says what to change where no cell fits.
+func wouldFit(id *plan.Identity, c plan.Capacity) string {
+	room := int64(0) // for the output of the cell that needs least
+	for _, s := range id.Steps {
+		if s.Phase != record.PhaseDecode {
+			continue
+		}
+		each := int64(math.MaxInt64)
+		if c.MaxModelLen > 0 {
+			each = c.MaxModelLen
+		}
+		if c.Rule != "try" && c.KVTokens > 0 {
+			each = min(each, c.KVTokens/int64(s.Concurrency))
+		}
+		if c.Rule != "try" && c.PerEngine > 0 {
+			each = min(each, c.PerEngine)
+		}
+		room = max(room, each-int64(s.ContextTokens))
+	}
+	if room < 1 || room >= int64(id.MaxOutput) {
+		return "no prompt fits; give shorter matrix.contexts or matrix.prefill"
+	}
+	standard := ""
+	if id.MaxOutput == spec.New().Matrix.MaxOutput {
+		standard = ", the default"
+	}
+	return fmt.Sprintf("a request is counted at full length; lower matrix.max_output (%d%s): from %d down a cell fits", id.MaxOutput, standard, room)
 }
 
 // askCapacity reads the KV capacity from a running server's metrics.
@@ -139,7 +172,7 @@ const estimateLeavesOut = "starting the engine and reading the prompts"
 
 func planText(w io.Writer, r *resolve.Resolved, c plan.Capacity) error {
 	id := &r.Plan.Identity
-	fmt.Fprintf(w, "%s\n%s\n\n", oneLine(r.Plan.Text.Title, 200), r.Plan.Digest)
+	fmt.Fprintf(w, "%s\n%s\n\n", oneLine(cmp.Or(r.Plan.Text.Title, r.Plan.Text.Name), 200), r.Plan.Digest)
 	steps := predict(id, c)
 	run := 0
 	for _, s := range steps {
@@ -157,7 +190,11 @@ func planText(w io.Writer, r *resolve.Resolved, c plan.Capacity) error {
 		}
 		fmt.Fprintf(w, "  %-26s %s\n", printable(s.ID), printable(word))
 	}
-	fmt.Fprintf(w, "\n%d cells, %d to run, at least %s without %s\n", len(steps), run, resolve.Estimate(id, c).Round(time.Second), estimateLeavesOut)
+	if run > 0 {
+		fmt.Fprintf(w, "\n%d cells, %d to run, at least %s without %s\n", len(steps), run, resolve.Estimate(id, c).Round(time.Second), estimateLeavesOut)
+	} else {
+		fmt.Fprintf(w, "\n%d cells, nothing would be measured: %s\n", len(steps), wouldFit(id, c))
+	}
 	if c.KVTokens > 0 {
 		fmt.Fprintf(w, "KV capacity %s tokens (%s)\n", grouped(c.KVTokens), c.Source)
 	} else {

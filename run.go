@@ -21,6 +21,7 @@ import (
 	"speedmatrix/experiments/servecmd"
 	"speedmatrix/experiments/spec"
 	"speedmatrix/pipelines"
+	"speedmatrix/pipelines/attach"
 	"speedmatrix/pipelines/simulator"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
@@ -81,7 +82,15 @@ second stops at once. Either way --resume goes on where it ended.`,
 }
 
 func addExperimentFlags(c *cobra.Command, f *experimentFlags) {
-	c.PreRunE = func(c *cobra.Command, _ []string) error { return notEmpty(c, "attach") }
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		if err := notEmpty(c, "attach"); err != nil || f.attach == "" {
+			return err
+		}
+		if _, err := attach.BaseURL(f.attach); err != nil {
+			return usageError{err, c.CommandPath()}
+		}
+		return nil
+	}
 	c.Flags().StringArrayVar(&f.sets, "set", nil, "change a value of the experiment, such as matrix.duration=5s (recorded; may be repeated)")
 	c.Flags().StringVar(&f.attach, "attach", "", "measure the server at this URL instead of the experiment's source")
 	c.Flags().Int64Var(&f.kvCapacity, "kv-capacity", 0, "tokens that the KV cache holds, instead of asking the engine")

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -45,6 +46,10 @@ func (Executor) Execute(ctx context.Context, job pipelines.Job, sink runner.Sink
 	return pipelines.Measure(ctx, engine, job, sink)
 }
 
+// hostPort is an address without its scheme: HOST:PORT, with a path or not. It
+// holds no place for a user, a password or a query, so it can be quoted.
+var hostPort = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(/v1)?/?$`)
+
 // BaseURL checks a URL as people write it and returns it without trailing slash
 // and /v1. Its errors never quote what could be a secret: user information and
 // query.
@@ -53,6 +58,9 @@ func BaseURL(s string) (string, error) {
 		return "", errors.New("attach: no URL: give --attach http://HOST:PORT or engine.source.attach")
 	}
 	u, err := url.Parse(s)
+	if hostPort.MatchString(s) { // which a URL parser takes for a scheme or refuses
+		return "", fmt.Errorf("attach: the URL must begin with http:// or https://; did you mean http://%s?", s)
+	}
 	if err != nil {
 		// The parser's message quotes the text; only its cause is passed on.
 		var e *url.Error
