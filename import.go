@@ -110,15 +110,14 @@ func importVerb(ctx context.Context, p process, path, results, experiments strin
 // which takes a container engine, or on a server that runs already.
 func importedAgain(e *spec.Experiment, path string) string {
 	command := "speedmatrix run " + shellWord(path)
-	what := "image"
+	needs := "Starting the image"
 	switch {
 	case e.Engine.Source.Attach != "":
 		return command
 	case e.Engine.Source.Commit != "":
-		what = "commit"
+		needs = "Building the commit"
 	}
-	return command + "\n# The engine's source is " + what + ": that needs a container engine. A server that runs already needs none:\n" +
-		command + " --attach URL"
+	return command + "\n# " + needs + " needs a container engine. On a server that runs already:\n" + command + " --attach URL"
 }
 
 // servedNames tells the names a serve command gives to its model.

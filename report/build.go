@@ -550,9 +550,11 @@ func (b *builder) flag(c group.Cell) *Flag {
 // the published pages.
 const (
 	explainTTFT = "TTFT is measured after the benchmark warms the server's prompt cache, so it mostly excludes prefill."
-	// measuredTTFT is what holds for a page of ours, in its queued cells too.
-	measuredTTFT  = "TTFT is measured after the server's prompt cache is warmed, so it mostly leaves out prefill; in queued cells it includes the wait."
-	explainNoTTFT = "TTFT counts requests that got a first token; in queued cells it includes the wait, and requests that waited the whole window have none."
+	// measuredTTFT is what holds for a page of ours. It ends in one of two ways: where
+	// some requests got no first token, that has to be said.
+	measuredTTFT  = "TTFT is measured after the server's prompt cache is warmed, so it mostly leaves out prefill"
+	waitTTFT      = "; in queued cells it includes the wait."
+	explainNoTTFT = ". TTFT counts requests that got a first token; in queued cells it includes the wait, and requests that waited the whole window have none."
 	explainK      = "In context lengths K is 1,024 tokens; in tok/s K is 1,000."
 )
 
@@ -602,12 +604,11 @@ func (b *builder) legend() []string {
 	if labels, _ := b.contexts(record.PhaseDecode); len(labels) > 0 {
 		if b.run.Kind == record.Published {
 			out = append(out, "As the published pages say: "+explainTTFT)
+		} else if slices.ContainsFunc(b.cells, func(c group.Cell) bool { return ttftOf(c) != "" }) {
+			out = append(out, measuredTTFT+explainNoTTFT)
 		} else {
-			out = append(out, measuredTTFT)
+			out = append(out, measuredTTFT+waitTTFT)
 		}
-	}
-	if slices.ContainsFunc(b.cells, func(c group.Cell) bool { return ttftOf(c) != "" }) {
-		out = append(out, explainNoTTFT)
 	}
 	if len(b.trials) > 0 {
 		out = append(out, explainK)

@@ -382,7 +382,7 @@ func (b *builder) measurements() *Table {
 	}
 	if b.run.Kind != record.Published {
 		t.Lead += " Every number of a decode cell is over its window; TTFT is over the requests launched for the cell and their successors."
-		b.addTexts(t, "Reason", "Warnings", "No first token", "Repeat")
+		b.addTexts(t, "Reason", "No first token", "Repeat", "Warnings")
 	}
 	return t
 }

@@ -141,6 +141,13 @@ type Matrix struct {
 	Rows    []MatrixRow
 }
 
+// Flagged reports whether a finding names any of the cells.
+func (m *Matrix) Flagged() bool {
+	return slices.ContainsFunc(m.Rows, func(r MatrixRow) bool {
+		return slices.ContainsFunc(r.Cells, func(c MatrixCell) bool { return c.Flag != nil })
+	})
+}
+
 // HeatMetric is a number that the matrix can show, with the scale of its
 // colours. The first of a matrix is the one shown without a choice.
 type HeatMetric struct {

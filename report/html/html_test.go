@@ -16,6 +16,7 @@ import (
 
 	"speedmatrix/report"
 	"speedmatrix/report/internal/pagetest"
+	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
 )
 
@@ -283,6 +284,38 @@ func TestSameBytes(t *testing.T) {
 		if !bytes.Equal(render(t, pagetest.Measured()), render(t, pagetest.Measured())) {
 			t.Fatal("equal pages give other bytes")
 		}
+	}
+}
+
+// From the badge to the findings, and from a cell to the one that names it; and a
+// TTFT of some requests says of how many.
+func TestFindingsAreLinked(t *testing.T) {
+	r := pagetest.Measured()
+	for i := range r.Trial {
+		if c := &r.Trial[i]; c.ContextLabel == "2K" && c.Concurrency == 8 {
+			c.Values[metric.TTFTN], c.Values[metric.NoFirstTokenRequests] = 8, 8
+		}
+	}
+	doc := parse(t, render(t, r))
+	links := make(map[string]string)
+	for _, a := range all(doc, "a") {
+		if title := attr(a, "title"); attr(a, "class") == "flag" {
+			links[attr(a, "href")] += title
+		}
+		if textOf(a) == "1 FINDING" {
+			links["badge"] = attr(a, "href")
+		}
+	}
+	want := map[string]string{"badge": "#findings", "#finding-1": "This program used 92 % of its processors."}
+	if diff := cmp.Diff(want, links); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+	td := all(byID(t, doc, "matrix"), "td")[7]
+	if got := textOf(td); !strings.Contains(got, "98 ms TTFT (24 of 48)") {
+		t.Errorf("cell %q", got)
+	}
+	if got := strings.Split(attr(td, "data-texts"), "|")[2]; got != "98 ms (24 of 48)" {
+		t.Errorf("text of the switch %q", got)
 	}
 }
 
