@@ -86,12 +86,12 @@ alone, over the same window, by code that the client does not have.
   that was stamped against the k-th that was written.
 
 A cell that says valid (or queued, where the engine has fewer slots than there are
-streams) must be within %g %% of the log's total (a write less than %v
-before an edge of the window may count on either side), max(%g ms, %g %%) of its two TTFTs, %g %%
-of its time between tokens, %g %% of its active requests, and have completed, and left
-without a first token, what the log says. A cell that says client_limited is shown and not held to that: that it says so is
-its right answer, and the only one behind the proxy, whose row says what a number would
-have been.
+streams) must be within %g %% of the log's total (a write less than %v before an edge of
+the window may count on either side), max(%g ms, %g %%) of its two TTFTs, %g %% of its time
+between tokens, %g %% of its active requests, and have completed, and left without a
+first token, as many requests as the log says. A cell that says client_limited is shown
+and not held to that: that it says so is its right answer, and the only one behind the
+proxy, whose row shows the numbers that should not be believed.
 
 Where nothing else is said, usage is running and the streams begin before the window and
 outlast it. Where requests end, each has %d tokens, so that some begin before the window,
