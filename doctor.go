@@ -23,7 +23,15 @@ func doctorCmd(p process) *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what this machine lacks, and the command that mends it",
 		Long: `Doctor looks at what the sources of an engine need. Source simulator and attach
-need nothing. A line that begins with "lacks" names the command that mends it.`,
+need nothing but the results folder.
+
+A line begins with one of three words:
+
+  has    it is here
+  no     it is not here, and is wanted only for what the line says
+  lacks  it is not here, and every run wants it; the line names what mends it
+
+The exit status is 1 if something is lacking.`,
 		Example: `  speedmatrix doctor`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -31,14 +39,25 @@ need nothing. A line that begins with "lacks" names the command that mends it.`,
 			for _, check := range checks(c.Context(), p, results) {
 				lacks += check.print(p.stdout)
 			}
-			if lacks > 0 {
-				return fmt.Errorf("%d things are lacking; sources simulator and attach work all the same", lacks)
-			}
-			return nil
+			return verdict(p.stdout, lacks)
 		},
 	}
 	c.Flags().StringVar(&results, "results", "results", "folder in which runs are stored")
 	return c
+}
+
+// verdict ends what doctor says.
+func verdict(w io.Writer, lacks int) error {
+	switch lacks {
+	case 0:
+		fmt.Fprintln(w, "\nnothing is lacking; what a line with \"no\" names is wanted only for what that line says")
+		return nil
+	case 1:
+		fmt.Fprintln(w, "\n1 thing is lacking; its line names what mends it")
+	default:
+		fmt.Fprintf(w, "\n%d things are lacking; their lines name what mends them\n", lacks)
+	}
+	return exitStatus(exitWrong) // it is told
 }
 
 // check is one thing a machine has or lacks.
@@ -72,8 +91,17 @@ func checks(ctx context.Context, p process, results string) []check {
 		python(ctx),
 		{name: "uv", why: "makes source wheel faster", has: look("uv"), mend: "python3 -m pip install uv", soft: true},
 		{name: "nvidia-smi", why: "GPU facts of source host and wheel", has: look("nvidia-smi"), mend: "install the NVIDIA driver, if there is a GPU", soft: true},
-		{name: "container engine", why: "sources image and commit", has: cmp.Or(look("docker"), look("podman")), mend: "install Docker or Podman", soft: true},
+		container(cmp.Or(look("docker"), look("podman"))),
 	}
+}
+
+func container(path string) check {
+	const later = "for later: sources image and commit, which this version cannot run yet"
+	c := check{name: "container engine", why: later, mend: "nothing to mend", soft: true}
+	if path != "" {
+		c.has = path + ", " + later
+	}
+	return c
 }
 
 func look(name string) string {
@@ -141,18 +169,44 @@ func loopback() check {
 }
 
 func python(ctx context.Context) check {
-	c := check{name: "python 3.11 or newer", why: "source wheel makes a venv with it", mend: "apt-get install python3-venv", soft: true}
-	for _, name := range []string{"python3.12", "python3.13", "python3.11", "python3"} {
-		if path := look(name); path != "" {
-			ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("no version within 10 s"))
-			out, err := exec.CommandContext(ctx, path, "--version").Output()
-			cancel()
-			var minor int
-			if _, scanErr := fmt.Sscanf(string(out), "Python 3.%d", &minor); err == nil && scanErr == nil && minor >= 11 {
-				c.has = strings.TrimSpace(string(out)) + " at " + path
-				return c
-			}
+	return pythons(func(name string) (path string, minor int) {
+		if path = look(name); path == "" {
+			return "", 0
 		}
+		ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("no version within 10 s"))
+		defer cancel()
+		out, err := exec.CommandContext(ctx, path, "--version").Output()
+		if err != nil { // such as a shim of a version that is not chosen
+			return "", 0
+		}
+		if _, err := fmt.Sscanf(string(out), "Python 3.%d", &minor); err != nil {
+			return "", 0
+		}
+		return path, minor
+	})
+}
+
+// pythons looks at every name that a Python which source wheel can use may have.
+func pythons(find func(name string) (path string, minor int)) check {
+	c := check{name: "python 3.11 or newer", why: "source wheel makes a venv with it", mend: "apt-get install python3-venv", soft: true}
+	var found []string
+	seen := map[int]bool{}
+	for _, name := range []string{"python3.12", "python3.11", "python3.13", "python3"} {
+		if path, minor := find(name); minor >= 11 && !seen[minor] {
+			seen[minor] = true
+			found = append(found, fmt.Sprintf("3.%d at %s", minor, path))
+		}
+	}
+	if len(found) == 0 {
+		return c
+	}
+	c.has = strings.Join(found, ", ")
+	switch {
+	case seen[12]:
+	case seen[11]:
+		c.has += "; experiments/vllm-cpu-tiny.yaml wants 3.12: give it --set engine.source.wheel.python=3.11"
+	default:
+		c.has += "; experiments/vllm-cpu-tiny.yaml wants 3.12, or 3.11 with --set engine.source.wheel.python=3.11"
 	}
 	return c
 }
