@@ -150,7 +150,6 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	if s.left() { // else only the storing was interrupted: no engine for that
 		execErr = s.executor.Execute(ctx, s.job(p, key, drain), sink)
 	}
-	v.end()
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w\nwhat was measured is in %s; go on with: speedmatrix run --resume %s", cause, s.partial.Dir(), s.partial.Dir())
 	}
@@ -185,6 +184,7 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	}
 	// Also where an earlier launch was ended early and only its storing was left.
 	interrupted := s.partial.Run().Interrupted
+	v.end()
 	if err := v.result(path, sink.counts()); err != nil {
 		return err
 	}
