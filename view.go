@@ -106,7 +106,7 @@ func (r *remaining) String() string {
 	return fmt.Sprintf("%d cells left, %s", len(r.left), about)
 }
 
-const endingNotice = "ending the current cell and storing what was measured; Ctrl-C again stops at once"
+const endingNotice = "ending the current cell, then storing what there is; Ctrl-C again stops at once"
 
 // cellLine is one cell as a line: the same words and number style as the page.
 func cellLine(c *record.Cell) string {
