@@ -21,8 +21,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"speedmatrix/results/record"
 )
 
 func main() {
@@ -32,6 +30,18 @@ func main() {
 		fmt.Fprintln(os.Stderr, "fidelity:", err)
 		os.Exit(1)
 	}
+}
+
+func attempt(ctx context.Context, program, dir string, l load) outcome {
+	err := os.Mkdir(dir, 0o700)
+	o := outcome{load: l}
+	if err == nil {
+		o, err = measure(ctx, program, dir, l)
+	}
+	if err != nil {
+		o.wrong = append(o.wrong, err.Error())
+	}
+	return o
 }
 
 func run(ctx context.Context, args []string) error {
@@ -65,12 +75,17 @@ func run(ctx context.Context, args []string) error {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		o, err := measure(ctx, program, dir, l)
+		o := attempt(ctx, program, filepath.Join(dir, "first"), l)
+		if ctx.Err() == nil && (len(o.wrong) > 0 || o.couldNot()) {
+			// Something else on this machine may have been in the way. What is wrong with
+			// us is wrong twice; the first try stays in view.
+			fmt.Println(o.line())
+			first := o
+			o = attempt(ctx, program, filepath.Join(dir, "second"), l)
+			o.before = append(first.wrong, first.reason)
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
-		}
-		if err != nil {
-			o.wrong = append(o.wrong, err.Error())
 		}
 		if len(o.wrong) > 0 {
 			failed++
@@ -81,7 +96,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	limited := 0
 	for _, o := range all {
-		if o.status == record.ClientLimited && o.want != record.ClientLimited {
+		if o.couldNot() {
 			limited++
 		}
 	}

@@ -23,19 +23,24 @@ import (
 // outcome of one case.
 type outcome struct {
 	load
-	status  record.Status
-	reason  string
-	source  string // of the tokens
-	ours    figures
-	truth   truth
-	sent    float64 // median TTFT of the log's first writes by our stamps of sending
-	there   way     // requests: from our stamp of sending to the engine's of reading
-	first   way     // first tokens: from the engine's write to our stamp
-	back    way     // all tokens
-	mute    float64 // requests without a first token, by the cell
-	drift   time.Duration
-	wrong   []string // what is off by more than a bound, though the cell says valid
-	warning []string
+	status record.Status
+	reason string
+	source string // of the tokens
+	ours   figures
+	truth  truth
+	sent   float64 // median TTFT of the log's first writes by our stamps of sending
+	there  way     // requests: from our stamp of sending to the engine's of reading
+	first  way     // first tokens: from the engine's write to our stamp
+	back   way     // all tokens
+	mute   float64 // requests without a first token, by the cell
+	drift  time.Duration
+	wrong  []string // what is off by more than a bound, though the cell says valid
+	before []string // the same, and the reason, of a first try that was not as it should be
+}
+
+// couldNot says whether this machine could not follow the load.
+func (o *outcome) couldNot() bool {
+	return o.status == record.ClientLimited && o.want != record.ClientLimited
 }
 
 const caseLimit = 60 * time.Second
@@ -136,7 +141,7 @@ func (o *outcome) compare(run, log string) error {
 	if cell == nil || trial == nil {
 		return errors.New("the run has no cell")
 	}
-	o.status, o.reason, o.source, o.warning = cell.Status, cell.Reason, cell.TokenSource, cell.Warnings
+	o.status, o.reason, o.source = cell.Status, cell.Reason, cell.TokenSource
 	value := func(name string) float64 {
 		if v, ok := cell.Values[name]; ok {
 			return v

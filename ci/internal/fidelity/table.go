@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"speedmatrix/results/record"
 )
 
 // line is a case for the terminal.
@@ -58,7 +56,7 @@ func page(all []outcome) string {
 		switch {
 		case len(o.wrong) > 0:
 			wrong = append(wrong, o)
-		case o.status == record.ClientLimited && o.want != record.ClientLimited:
+		case o.couldNot():
 			limited = append(limited, o)
 		}
 	}
@@ -120,6 +118,17 @@ As a check, no event was stamped before it was written: the least time on the wa
 		for _, o := range wrong {
 			say("- %s: %s\n", o.load, strings.ReplaceAll(strings.Join(o.wrong, "; "), "\n", " "))
 		}
+	}
+	first := true
+	for _, o := range all {
+		if o.before == nil {
+			continue
+		}
+		if first {
+			say("\nMeasured twice, since the first try was client_limited or off, as by something\nelse that ran on this machine; of the first:\n\n")
+			first = false
+		}
+		say("- %s: %s\n", o.load, strings.ReplaceAll(strings.Trim(strings.Join(o.before, "; "), "; "), "\n", " "))
 	}
 	say("\n| Engine | Streams | Status | Tokens from | Total, log | Ours | Off | TTFT, log | since sent | Ours | Between tokens, log | Ours | Gap p99, log | Ours | Active, log | Ours | Completed, log | Ours | On the way p50 | p99 |\n")
 	say("|---|--:|---|---|%s\n", strings.Repeat("--:|", 16))
