@@ -62,15 +62,6 @@ func parse(t *testing.T, page []byte) *html.Node {
 	return doc
 }
 
-func all(n *html.Node, names ...string) (found []*html.Node) {
-	for c := range n.Descendants() {
-		if c.Type == html.ElementNode && slices.Contains(names, c.Data) {
-			found = append(found, c)
-		}
-	}
-	return found
-}
-
 func attr(n *html.Node, key string) string {
 	for _, a := range n.Attr {
 		if a.Key == key {
@@ -89,27 +80,6 @@ func byID(t *testing.T, doc *html.Node, id string) *html.Node {
 	}
 	t.Fatalf("no element with the id %q", id)
 	return nil
-}
-
-func textOf(n *html.Node) string {
-	var b strings.Builder
-	for c := range n.Descendants() {
-		if c.Type == html.TextNode {
-			b.WriteString(c.Data)
-		}
-	}
-	return b.String()
-}
-
-func rows(table *html.Node) (out [][]string) {
-	for _, tr := range all(table, "tr") {
-		var row []string
-		for _, c := range all(tr, "th", "td") {
-			row = append(row, textOf(c))
-		}
-		out = append(out, row)
-	}
-	return out
 }
 
 func TestSize(t *testing.T) {
@@ -139,15 +109,15 @@ func TestPublishedPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			doc := parse(t, render(t, src))
-			if diff := cmp.Diff(want, rows(byID(t, doc, "measurements"))); diff != "" {
+			if diff := cmp.Diff(want, pagetest.Table(byID(t, doc, "measurements"))); diff != "" {
 				t.Errorf("the list differs (-published +page):\n%s", diff)
 			}
-			if got := textOf(byID(t, doc, "launch-command-text")); got != src.Run.Command.Text {
+			if got := pagetest.Text(byID(t, doc, "launch-command-text")); got != src.Run.Command.Text {
 				t.Errorf("launch command %q", got)
 			}
 			var order []string
-			for _, h := range all(doc, "h1", "h2") {
-				order = append(order, textOf(h))
+			for _, h := range pagetest.All(doc, "h1", "h2") {
+				order = append(order, pagetest.Text(h))
 			}
 			wantOrder := []string{src.Run.Title, "Hardware", "Engine", "Run", "Launch command", "Prefill", "Sustained decode"}
 			if diff := cmp.Diff(wantOrder, order[:len(wantOrder)]); diff != "" {
@@ -168,23 +138,23 @@ func TestExactValues(t *testing.T) {
 	r.Trial = r.Trial[9:10]
 	r.Trial[0].Values["output_tokens_per_second"] = 12345.678
 	doc := parse(t, render(t, r))
-	td := all(byID(t, doc, "decode-512-c1"), "td")[4]
-	if got := []string{textOf(td), attr(td, "data-value"), attr(td, "title")}; !slices.Equal(got, []string{"12.3K", "12345.678", "12345.678"}) {
+	td := pagetest.All(byID(t, doc, "decode-512-c1"), "td")[4]
+	if got := []string{pagetest.Text(td), attr(td, "data-value"), attr(td, "title")}; !slices.Equal(got, []string{"12.3K", "12345.678", "12345.678"}) {
 		t.Errorf("text, value and title are %q", got)
 	}
 }
 
 func TestSimulatedIsSaid(t *testing.T) {
 	doc := parse(t, render(t, pagetest.Simulated()))
-	for _, n := range all(doc, "title", "caption") {
+	for _, n := range pagetest.All(doc, "title", "caption") {
 		// The machine is real, and so are its facts.
-		if text := textOf(n); !strings.Contains(text, "SIMULATED") && !strings.HasPrefix(text, "Claimed beside found") {
+		if text := pagetest.Text(n); !strings.Contains(text, "SIMULATED") && !strings.HasPrefix(text, "Claimed beside found") {
 			t.Errorf("<%s> does not say it: %q", n.Data, text)
 		}
 	}
-	for _, card := range all(doc, "p") {
-		if attr(card, "class") == "condition" && !strings.Contains(textOf(card), "SIMULATED") {
-			t.Errorf("a headline number does not say it: %q", textOf(card))
+	for _, card := range pagetest.All(doc, "p") {
+		if attr(card, "class") == "condition" && !strings.Contains(pagetest.Text(card), "SIMULATED") {
+			t.Errorf("a headline number does not say it: %q", pagetest.Text(card))
 		}
 	}
 }
@@ -197,13 +167,13 @@ func TestNothingForeign(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			page := render(t, src)
 			doc := parse(t, page)
-			if n := len(all(doc, "script")); n != 1 {
+			if n := len(pagetest.All(doc, "script")); n != 1 {
 				t.Errorf("%d scripts, want ours", n)
 			}
-			if n := len(all(doc, "style")); n != 1 {
+			if n := len(pagetest.All(doc, "style")); n != 1 {
 				t.Errorf("%d styles, want ours", n)
 			}
-			if bad := all(doc, "img", "iframe", "object", "embed", "form", "base", "test", "video", "image", "use", "foreignobject"); len(bad) > 0 {
+			if bad := pagetest.All(doc, "img", "iframe", "object", "embed", "form", "base", "test", "video", "image", "use", "foreignobject"); len(bad) > 0 {
 				t.Errorf("<%s> on the page", bad[0].Data)
 			}
 			for n := range doc.Descendants() {
@@ -230,7 +200,9 @@ func TestNothingForeign(t *testing.T) {
 
 // Each field by itself, so that one does not hide another.
 func TestHostileFieldByField(t *testing.T) {
-	count := func(doc *html.Node) int { return len(all(doc, "script", "img", "b", "test", "h1", "table", "pre")) }
+	count := func(doc *html.Node) int {
+		return len(pagetest.All(doc, "script", "img", "b", "test", "h1", "table", "pre"))
+	}
 	fields := map[string]func(*record.Run){
 		"title":      func(r *record.Run) { r.Title = pagetest.Hostile },
 		"id":         func(r *record.Run) { r.ID = pagetest.Hostile },
@@ -263,7 +235,7 @@ func TestHostileFieldByField(t *testing.T) {
 func TestPolicyAllowsWhatIsThere(t *testing.T) {
 	doc := parse(t, render(t, pagetest.Measured()))
 	var policy string
-	for _, m := range all(doc, "meta") {
+	for _, m := range pagetest.All(doc, "meta") {
 		if attr(m, "http-equiv") == "Content-Security-Policy" {
 			policy = attr(m, "content")
 		}
@@ -272,7 +244,7 @@ func TestPolicyAllowsWhatIsThere(t *testing.T) {
 		t.Errorf("policy %q", policy)
 	}
 	for _, kind := range []string{"style", "script"} {
-		sum := sha256.Sum256([]byte(textOf(all(doc, kind)[0])))
+		sum := sha256.Sum256([]byte(pagetest.Text(pagetest.All(doc, kind)[0])))
 		if want := kind + "-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(policy, want) {
 			t.Errorf("the policy lacks %s: %q", want, policy)
 		}
@@ -298,11 +270,11 @@ func TestFindingsAreLinked(t *testing.T) {
 	}
 	doc := parse(t, render(t, r))
 	links := make(map[string]string)
-	for _, a := range all(doc, "a") {
+	for _, a := range pagetest.All(doc, "a") {
 		if title := attr(a, "title"); attr(a, "class") == "flag" {
 			links[attr(a, "href")] += title
 		}
-		if textOf(a) == "1 FINDING" {
+		if pagetest.Text(a) == "1 FINDING" {
 			links["badge"] = attr(a, "href")
 		}
 	}
@@ -310,8 +282,8 @@ func TestFindingsAreLinked(t *testing.T) {
 	if diff := cmp.Diff(want, links); diff != "" {
 		t.Errorf("links (-want +got):\n%s", diff)
 	}
-	td := all(byID(t, doc, "matrix"), "td")[7]
-	if got := textOf(td); !strings.Contains(got, "98 ms TTFT (24 of 48)") {
+	td := pagetest.All(byID(t, doc, "matrix"), "td")[7]
+	if got := pagetest.Text(td); !strings.Contains(got, "98 ms TTFT (24 of 48)") {
 		t.Errorf("cell %q", got)
 	}
 	if got := strings.Split(attr(td, "data-texts"), "|")[2]; got != "98 ms (24 of 48)" {
@@ -325,11 +297,11 @@ func TestStructure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			doc := parse(t, render(t, src))
 			for _, want := range []string{"header", "main", "footer", "h1"} {
-				if n := len(all(doc, want)); n != 1 {
+				if n := len(pagetest.All(doc, want)); n != 1 {
 					t.Errorf("%d <%s>", n, want)
 				}
 			}
-			if attr(all(doc, "html")[0], "lang") != "en" {
+			if attr(pagetest.All(doc, "html")[0], "lang") != "en" {
 				t.Error("no language")
 			}
 			ids := make(map[string]bool)
@@ -341,18 +313,18 @@ func TestStructure(t *testing.T) {
 					ids[id] = true
 				}
 			}
-			for _, a := range all(doc, "a") {
+			for _, a := range pagetest.All(doc, "a") {
 				if h := attr(a, "href"); strings.HasPrefix(h, "#") && !ids[h[1:]] {
 					t.Errorf("%s is nowhere", h)
 				}
 			}
-			for _, table := range all(doc, "table") {
-				if len(all(table, "caption")) != 1 {
+			for _, table := range pagetest.All(doc, "table") {
+				if len(pagetest.All(table, "caption")) != 1 {
 					t.Errorf("table %q without a caption", attr(table, "id"))
 				}
-				for _, th := range all(table, "th") {
+				for _, th := range pagetest.All(table, "th") {
 					if attr(th, "scope") == "" {
-						t.Errorf("head %q without a scope", textOf(th))
+						t.Errorf("head %q without a scope", pagetest.Text(th))
 					}
 				}
 			}
@@ -401,10 +373,10 @@ func FuzzNotes(f *testing.F) {
 			t.Fatal(err)
 		}
 		doc := parse(t, []byte(out))
-		if bad := all(doc, "script", "img", "style", "iframe", "svg", "h1", "h2"); len(bad) > 0 {
+		if bad := pagetest.All(doc, "script", "img", "style", "iframe", "svg", "h1", "h2"); len(bad) > 0 {
 			t.Errorf("<%s> from %q", bad[0].Data, s)
 		}
-		for _, a := range all(doc, "a") {
+		for _, a := range pagetest.All(doc, "a") {
 			h := strings.ToLower(attr(a, "href"))
 			if !strings.HasPrefix(h, "http://") && !strings.HasPrefix(h, "https://") && !strings.HasPrefix(h, "mailto:") {
 				t.Errorf("link to %q from %q", h, s)

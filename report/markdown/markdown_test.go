@@ -47,41 +47,11 @@ func show(t *testing.T, markdown string) *html.Node {
 	return doc
 }
 
-func all(n *html.Node, names ...string) (found []*html.Node) {
-	for c := range n.Descendants() {
-		if c.Type == html.ElementNode && slices.Contains(names, c.Data) {
-			found = append(found, c)
-		}
-	}
-	return found
-}
-
-func textOf(n *html.Node) string {
-	var b strings.Builder
-	for c := range n.Descendants() {
-		if c.Type == html.TextNode {
-			b.WriteString(c.Data)
-		}
-	}
-	return b.String()
-}
-
-func rows(table *html.Node) (out [][]string) {
-	for _, tr := range all(table, "tr") {
-		var row []string
-		for _, c := range all(tr, "th", "td") {
-			row = append(row, textOf(c))
-		}
-		out = append(out, row)
-	}
-	return out
-}
-
 // tableWith returns the table whose head begins with these columns.
 func tableWith(t *testing.T, doc *html.Node, head ...string) [][]string {
 	t.Helper()
-	for _, table := range all(doc, "table") {
-		if r := rows(table); len(r) > 0 && len(r[0]) >= len(head) && slices.Equal(r[0][:len(head)], head) {
+	for _, table := range pagetest.All(doc, "table") {
+		if r := pagetest.Table(table); len(r) > 0 && len(r[0]) >= len(head) && slices.Equal(r[0][:len(head)], head) {
 			return r
 		}
 	}
@@ -104,7 +74,7 @@ func TestPublishedRows(t *testing.T) {
 			if diff := cmp.Diff(want, tableWith(t, doc, "Phase", "Context")); diff != "" {
 				t.Errorf("the list differs (-published +shown):\n%s", diff)
 			}
-			if code := all(doc, "pre"); len(code) == 0 || strings.TrimRight(textOf(code[0]), "\n") != src.Run.Command.Text {
+			if code := pagetest.All(doc, "pre"); len(code) == 0 || strings.TrimRight(pagetest.Text(code[0]), "\n") != src.Run.Command.Text {
 				t.Error("the launch command is not shown as it was")
 			}
 			matrix := tableWith(t, doc, "Context", "1", "2", "4", "8", "16", "32", "64", "128")
@@ -143,18 +113,18 @@ func TestHostile(t *testing.T) {
 		t.Error("a terminal control came through")
 	}
 	doc := show(t, markdown)
-	if bad := all(doc, "script", "img", "test", "b", "iframe", "style"); len(bad) > 0 {
+	if bad := pagetest.All(doc, "script", "img", "test", "b", "iframe", "style"); len(bad) > 0 {
 		t.Errorf("<%s> came through", bad[0].Data)
 	}
-	for _, a := range all(doc, "a") {
+	for _, a := range pagetest.All(doc, "a") {
 		for _, at := range a.Attr {
 			if at.Key == "href" && !strings.HasPrefix(at.Val, "../") {
 				t.Errorf("link to %q", at.Val)
 			}
 		}
 	}
-	for _, table := range all(doc, "table") {
-		r := rows(table)
+	for _, table := range pagetest.All(doc, "table") {
+		r := pagetest.Table(table)
 		for i, row := range r {
 			if len(row) != len(r[0]) {
 				t.Errorf("row %d has %d cells, its head %d", i, len(row), len(r[0]))
@@ -164,12 +134,12 @@ func TestHostile(t *testing.T) {
 	if n := len(tableWith(t, doc, "Phase", "Context")); n != 46 {
 		t.Errorf("%d rows, want 46", n)
 	}
-	for _, h := range all(doc, "h1") {
-		if !strings.Contains(textOf(h), "R&D <test>") {
-			t.Errorf("heading %q", textOf(h))
+	for _, h := range pagetest.All(doc, "h1") {
+		if !strings.Contains(pagetest.Text(h), "R&D <test>") {
+			t.Errorf("heading %q", pagetest.Text(h))
 		}
 	}
-	if n := len(all(doc, "h1")); n != 1 {
+	if n := len(pagetest.All(doc, "h1")); n != 1 {
 		t.Errorf("%d headings of level 1", n)
 	}
 }
@@ -192,13 +162,13 @@ func TestHostileFieldByField(t *testing.T) {
 		"file":     func(r *record.Run) { r.Files = []record.File{{Path: "logs/a](x) <b>|`*.log"}} },
 	}
 	plainRun := show(t, render(t, pagetest.Measured()))
-	headings := len(all(plainRun, "h2"))
+	headings := len(pagetest.All(plainRun, "h2"))
 	for name, set := range fields {
 		t.Run(name, func(t *testing.T) {
 			r := pagetest.Measured()
 			set(&r.Run)
 			doc := show(t, render(t, r))
-			if bad := all(doc, "script", "img", "test", "b"); len(bad) > 0 {
+			if bad := pagetest.All(doc, "script", "img", "test", "b"); len(bad) > 0 {
 				t.Errorf("<%s> came through", bad[0].Data)
 			}
 			want := headings
@@ -206,7 +176,7 @@ func TestHostileFieldByField(t *testing.T) {
 			case "notes":
 				want++
 			}
-			if got := len(all(doc, "h2")); got != want {
+			if got := len(pagetest.All(doc, "h2")); got != want {
 				t.Errorf("%d sections, want %d", got, want)
 			}
 		})
@@ -255,7 +225,7 @@ func TestFence(t *testing.T) {
 	for n := range 6 {
 		text := "a " + strings.Repeat("`", n) + " b"
 		doc := show(t, fmt.Sprintf("%ssh\n%s\n%s\n\nafter", fence(text), text, fence(text)))
-		if pre := all(doc, "pre"); len(pre) != 1 || textOf(pre[0]) != text+"\n" {
+		if pre := pagetest.All(doc, "pre"); len(pre) != 1 || pagetest.Text(pre[0]) != text+"\n" {
 			t.Errorf("%d backticks break the fence", n)
 		}
 	}
@@ -269,12 +239,12 @@ func FuzzInline(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		want := strings.Join(strings.Fields(inlineText(s)), " ")
 		doc := show(t, "| h |\n|---|\n| "+cell(s)+" |\n\n- **L:** "+inline(s)+"\n")
-		r := rows(all(doc, "table")[0])
+		r := pagetest.Table(pagetest.All(doc, "table")[0])
 		if len(r) != 2 || len(r[1]) != 1 || strings.Join(strings.Fields(r[1][0]), " ") != want {
 			t.Errorf("cell of %q shows %q, want %q", s, r, want)
 		}
-		if li := all(doc, "li"); len(li) != 1 || strings.Join(strings.Fields(textOf(li[0])), " ") != strings.TrimSpace("L: "+want) {
-			t.Errorf("list item of %q shows %q", s, textOf(doc))
+		if li := pagetest.All(doc, "li"); len(li) != 1 || strings.Join(strings.Fields(pagetest.Text(li[0])), " ") != strings.TrimSpace("L: "+want) {
+			t.Errorf("list item of %q shows %q", s, pagetest.Text(doc))
 		}
 	})
 }
