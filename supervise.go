@@ -3,10 +3,10 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"speedmatrix/pipelines/host"
+	"speedmatrix/pipelines/supervise"
 )
 
-// superviseCmd is the half of the host executor that outlives a killed client just
+// superviseCmd is the half of our processes that outlives a killed client just
 // long enough to end the engine.
 func superviseCmd(p process) *cobra.Command {
 	return &cobra.Command{
@@ -15,7 +15,7 @@ func superviseCmd(p process) *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			if status := host.Supervise(args); status != 0 {
+			if status := supervise.Main(args); status != 0 {
 				return exitStatus(status)
 			}
 			return nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"speedmatrix/experiments/servecmd"
+	"speedmatrix/pipelines/supervise"
 	"speedmatrix/results/record"
 )
 
@@ -95,19 +96,19 @@ func (j *job) serveEnv(key string) (env, shown []string, err error) {
 		case unexpanded.MatchString(value):
 			return nil, nil, fmt.Errorf("engine.command: %s=%s: no shell runs here that could expand it; write the value out", name, value)
 		case value == servecmd.Placeholder:
-			if value = getenv(j.environ, name); value == "" {
+			if value = supervise.Getenv(j.environ, name); value == "" {
 				return nil, nil, fmt.Errorf("engine.command: %s was redacted when the command was published; set it in your environment, or leave it out", name)
 			}
 			j.secrets = append(j.secrets, value)
 		}
-		env = setenv(env, name, value)
+		env = supervise.Setenv(env, name, value)
 		if redactedValue, ok := j.Plan.Identity.Engine.Env[name]; ok {
 			value = redactedValue
 		}
-		shown = setenv(shown, name, value)
+		shown = supervise.Setenv(shown, name, value)
 	}
-	env = setenv(env, keyVariable, key)
-	shown = setenv(shown, keyVariable, servecmd.Placeholder)
+	env = supervise.Setenv(env, keyVariable, key)
+	shown = supervise.Setenv(shown, keyVariable, servecmd.Placeholder)
 	slices.Sort(env)
 	slices.Sort(shown)
 	return env, shown, nil
@@ -116,7 +117,7 @@ func (j *job) serveEnv(key string) (env, shown []string, err error) {
 // display makes words fit for a record that may be published: no secret, and the
 // person's home folder as ~.
 func (j *job) display(words ...string) []string {
-	home := getenv(j.environ, "HOME")
+	home := supervise.Getenv(j.environ, "HOME")
 	out := make([]string, len(words))
 	secrets := record.NewRedactor(j.secrets...)
 	for i, w := range words {
@@ -164,9 +165,9 @@ func (j *job) hostProgram(name string) (string, error) {
 	case name == "":
 		return "", errors.New("engine.source.host: it names no program")
 	case strings.HasPrefix(name, "~/"):
-		path = filepath.Join(getenv(j.environ, "HOME"), name[2:])
+		path = filepath.Join(supervise.Getenv(j.environ, "HOME"), name[2:])
 	case !strings.ContainsRune(name, '/'):
-		found, ok := lookPath(name, j.environ)
+		found, ok := supervise.LookPath(name, j.environ)
 		if !ok {
 			return "", fmt.Errorf("engine.source.host: no program %q on the PATH; give its full path, or use source wheel", name)
 		}

@@ -4,8 +4,6 @@ package host
 
 import (
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -67,41 +65,4 @@ func envSecrets(environ []string) []string {
 		}
 	}
 	return out
-}
-
-func getenv(environ []string, name string) string {
-	for i := len(environ) - 1; i >= 0; i-- {
-		if v, ok := strings.CutPrefix(environ[i], name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-// setenv returns the environment with one variable set.
-func setenv(environ []string, name, value string) []string {
-	out := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
-	return append(out, name+"="+value)
-}
-
-// lookAll lists the executable files of a name on the PATH.
-func lookAll(name string, environ []string) []string {
-	var out []string
-	for _, dir := range filepath.SplitList(getenv(environ, "PATH")) {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
-		path := filepath.Join(dir, name)
-		if fi, err := os.Stat(path); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
-			out = append(out, path)
-		}
-	}
-	return out
-}
-
-func lookPath(name string, environ []string) (string, bool) {
-	if all := lookAll(name, environ); len(all) > 0 {
-		return all[0], true
-	}
-	return "", false
 }

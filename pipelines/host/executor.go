@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"speedmatrix/pipelines"
+	"speedmatrix/pipelines/supervise"
 	"speedmatrix/pipelines/vllm"
 	"speedmatrix/results/record"
 	"speedmatrix/runner"
@@ -157,8 +158,8 @@ func (j *job) execute(ctx, starting context.Context) error {
 type launch struct {
 	*job
 	engine   *runner.Engine
-	process  *process
-	log      *logWriter
+	process  *supervise.Process
+	log      *supervise.Log
 	logPath  string
 	port     int
 	gpus     map[string]int // memory in use before
@@ -200,7 +201,7 @@ func (j *job) launch(ctx, starting context.Context, program, dir string, setting
 	}
 	defer logFile.Close()
 	chatter := j.chatter("start")
-	l.log = newLogWriter(logFile, j.secrets, func(line string) {
+	l.log = supervise.NewLog(logFile, j.secrets, func(line string) {
 		l.facts.line(line)
 		if !l.ready.Load() {
 			chatter(line)
@@ -210,14 +211,14 @@ func (j *job) launch(ctx, starting context.Context, program, dir string, setting
 	l.gpus = gpuMemory(starting, j.environ)
 	j.progress("start", "starting the engine")
 	begin := time.Now()
-	l.process, err = start(j.self, command{
-		program: cmd.program,
-		args:    cmd.args,
-		env:     setenv(cmd.env, "TMPDIR", tmp),
-		dir:     dir,
-		tmp:     tmp,
-		grace:   j.grace,
-		log:     l.log,
+	l.process, err = supervise.Start(j.self, supervise.Command{
+		Program: cmd.program,
+		Args:    cmd.args,
+		Env:     supervise.Setenv(cmd.env, "TMPDIR", tmp),
+		Dir:     dir,
+		Tmp:     tmp,
+		Grace:   j.grace,
+		Log:     l.log,
 	})
 	if err != nil {
 		return err
@@ -233,7 +234,7 @@ func (j *job) launch(ctx, starting context.Context, program, dir string, setting
 			Env:       j.display(cmd.shownEnv...),
 			Settings:  settings,
 		},
-		Exited:      l.process.exited,
+		Exited:      l.process.Exited,
 		ExitReason:  l.exitReason,
 		LogCapacity: l.facts.capacity,
 	}
@@ -262,12 +263,12 @@ func (l *launch) tell() error {
 
 // exitReason says how the engine ended, with its last lines.
 func (l *launch) exitReason() string {
-	l.process.readLog()
-	reason := l.process.exitStatus()
+	l.process.ReadLog()
+	reason := l.process.ExitStatus()
 	if err := portFree(l.port); err != nil && !l.ready.Load() {
 		reason += "; " + err.Error()
 	}
-	return reason + quote(l.log.Tail(), 12)
+	return reason + supervise.Quote(l.log.Tail(), 12)
 }
 
 // notReady words why an engine never was ready.
@@ -276,18 +277,18 @@ func (l *launch) notReady(starting context.Context, err error) error {
 		return cause
 	}
 	var ended *runner.EngineError
-	if !errors.As(err, &ended) && isClosed(l.process.exited) {
+	if !errors.As(err, &ended) && isClosed(l.process.Exited) {
 		err = &runner.EngineError{Kind: record.FailEngineExit, Reason: l.exitReason()}
 	}
 	if errors.As(err, &ended) {
 		return fmt.Errorf("before it was ready: %w", err)
 	}
-	return fmt.Errorf("%w\nthe engine runs, its log is %s%s", err, l.logPath, quote(l.log.Tail(), 6))
+	return fmt.Errorf("%w\nthe engine runs, its log is %s%s", err, l.logPath, supervise.Quote(l.log.Tail(), 6))
 }
 
 // end stops the engine, sees it gone, and tells the sink how it ended.
 func (l *launch) end(ctx context.Context) error {
-	died := isClosed(l.process.exited)
+	died := isClosed(l.process.Exited)
 	l.progress("drain", "stopping the engine")
 	stopping := ctx
 	if !l.ready.Load() {
@@ -295,11 +296,11 @@ func (l *launch) end(ctx context.Context) error {
 		stopping, cancel = context.WithTimeout(ctx, loadingGrace)
 		defer cancel()
 	}
-	errs := []error{l.process.stop(stopping)}
+	errs := []error{l.process.Stop(stopping)}
 	now := time.Now().UTC()
 	l.engine.Launch.EndedAt = &now
 	if died {
-		l.engine.Launch.ExitStatus, l.engine.Launch.LogTail = l.process.exitStatus(), l.log.Tail()
+		l.engine.Launch.ExitStatus, l.engine.Launch.LogTail = l.process.ExitStatus(), l.log.Tail()
 	}
 	if err := portFree(l.port); err != nil {
 		errs = append(errs, fmt.Errorf("after the engine ended: %w", err))

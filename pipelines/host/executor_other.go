@@ -25,6 +25,3 @@ var _ pipelines.Executor = Executor{}
 func (Executor) Execute(context.Context, pipelines.Job, runner.Sink) error {
 	return errors.New("engine.source wheel and host need Linux; serve the model elsewhere and measure it with --attach URL")
 }
-
-// Supervise does nothing and fails.
-func Supervise([]string) int { return 1 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"speedmatrix/pipelines/supervise"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 // gpuMemory reads how many MiB of each GPU are in use. Nil: there is no
 // nvidia-smi, or it cannot tell.
 func gpuMemory(ctx context.Context, environ []string) map[string]int {
-	program, ok := lookPath("nvidia-smi", environ)
+	program, ok := supervise.LookPath("nvidia-smi", environ)
 	if !ok {
 		return nil
 	}

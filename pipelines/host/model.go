@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"speedmatrix/pipelines/supervise"
 )
 
 // maxScript bounds the script that makes a model.
@@ -78,14 +80,14 @@ func (j *job) ensureModel(ctx context.Context, v *venv, name string) (string, er
 	}
 	defer log.Close()
 	j.progress("build", "making the model "+name)
-	w := newLogWriter(log, j.secrets, j.chatter("build"))
-	err = run(ctx, j.self, command{
-		program: v.bin("python"),
-		args:    []string{"-I", copied, filepath.Join(out, name)},
-		env:     setenv(engineEnv(j.environ), "TMPDIR", tmp),
-		dir:     tmp,
-		grace:   time.Second,
-		log:     w,
+	w := supervise.NewLog(log, j.secrets, j.chatter("build"))
+	err = supervise.Run(ctx, j.self, supervise.Command{
+		Program: v.bin("python"),
+		Args:    []string{"-I", copied, filepath.Join(out, name)},
+		Env:     supervise.Setenv(engineEnv(j.environ), "TMPDIR", tmp),
+		Dir:     tmp,
+		Grace:   time.Second,
+		Log:     w,
 	})
 	if err := errors.Join(err, w.Close()); err != nil {
 		return "", fmt.Errorf("make the model with %s: %w", j.Wheel.ModelScript, err)

@@ -24,6 +24,7 @@ import (
 	"speedmatrix/experiments/plan"
 	"speedmatrix/pipelines"
 	"speedmatrix/pipelines/simulator"
+	"speedmatrix/pipelines/supervise/familytest"
 	"speedmatrix/results/record"
 	"speedmatrix/runner"
 )
@@ -42,7 +43,7 @@ func fakeServe(argv []string) int {
 			case "other-key":
 				os.Setenv("VLLM_API_KEY", "another")
 			default:
-				go fake([]string{word + "=" + value})
+				go familytest.Fake([]string{word + "=" + value})
 			}
 		}
 	}
@@ -159,16 +160,16 @@ func portOf(t *testing.T, l record.Launch) string {
 
 func TestExecute(t *testing.T) {
 	t.Parallel()
-	a := newAlive(t)
-	job := serveJob(t, map[string]string{"FAKE_HABITS": "secrets;child=stubborn,alive=" + a.path})
+	a := familytest.NewAlive(t)
+	job := serveJob(t, map[string]string{"FAKE_HABITS": "secrets;child=stubborn,alive=" + a.Path})
 	job.Launch = 2
 	x := executor(t)
 	x.Environ = append(x.Environ, "HF_TOKEN=hf_secret_1", "VLLM_ATTENTION_BACKEND=hidden")
-	s := sink{onStage: map[string]func(){"window": func() { <-a.pids }}}
+	s := sink{onStage: map[string]func(){"window": func() { <-a.PIDs }}}
 	if err := x.Execute(t.Context(), job, &s); err != nil {
 		t.Fatal(err)
 	}
-	a.dead(t)
+	a.Dead(t)
 	if len(s.trials) != 3 {
 		t.Fatalf("%d trials", len(s.trials))
 	}
@@ -280,20 +281,20 @@ func TestExecuteDrained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newAlive(t)
-			job := serveJob(t, map[string]string{"SIMULATOR_FAULTS": tt.faults, "FAKE_HABITS": "child=session,alive=" + a.path})
+			a := familytest.NewAlive(t)
+			job := serveJob(t, map[string]string{"SIMULATOR_FAULTS": tt.faults, "FAKE_HABITS": "child=session,alive=" + a.Path})
 			drain := make(chan struct{})
 			job.Drain = drain
 			s := sink{onStage: map[string]func(){tt.stage: func() {
 				go func() {
-					<-a.pids
+					<-a.PIDs
 					close(drain)
 				}()
 			}}}
 			if err := executor(t).Execute(t.Context(), job, &s); err != nil {
 				t.Fatal(err)
 			}
-			a.dead(t)
+			a.Dead(t)
 			if (len(s.trials) > 0) != tt.trials {
 				t.Errorf("%d trials", len(s.trials))
 			}
@@ -307,12 +308,12 @@ func TestExecuteDrained(t *testing.T) {
 // The second Ctrl-C: nothing is waited for.
 func TestExecuteCancelled(t *testing.T) {
 	t.Parallel()
-	a := newAlive(t)
-	job := serveJob(t, map[string]string{"FAKE_HABITS": "child=stubborn,alive=" + a.path})
+	a := familytest.NewAlive(t)
+	job := serveJob(t, map[string]string{"FAKE_HABITS": "child=stubborn,alive=" + a.Path})
 	cause := errors.New("twice")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	s := sink{onStage: map[string]func(){"window": func() {
-		<-a.pids
+		<-a.PIDs
 		cancel(cause)
 	}}}
 	x := executor(t)
@@ -320,7 +321,7 @@ func TestExecuteCancelled(t *testing.T) {
 	if err := x.Execute(ctx, job, &s); !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
-	a.dead(t)
+	a.Dead(t)
 }
 
 // tinyWheel is a wheel whose program vllm runs the test binary in its place.

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"speedmatrix/pipelines/supervise"
 )
 
 // marker is the last file written into a virtual environment: one without it was
@@ -99,7 +101,7 @@ func (j *job) build(ctx context.Context, v *venv, lock wheelLock) error {
 		return err
 	}
 	v.Python, v.Interpreter = py.version, py.path
-	uv, hasUV := lookPath("uv", j.environ)
+	uv, hasUV := supervise.LookPath("uv", j.environ)
 	if !hasUV && !py.ensurepip {
 		return fmt.Errorf("%s has no ensurepip, so it cannot make a virtual environment by itself; install uv, or the package that adds it (Debian, Ubuntu: python%s-venv)", py.path, minor(py.version))
 	}
@@ -127,14 +129,14 @@ func (j *job) build(ctx context.Context, v *venv, lock wheelLock) error {
 	}
 
 	step := func(program string, args ...string) error {
-		w := newLogWriter(log, j.secrets, j.chatter("build"))
-		err := run(ctx, j.self, command{
-			program: program,
-			args:    args,
-			env:     setenv(buildEnv(j.environ), "TMPDIR", tmp),
-			dir:     tmp,
-			grace:   time.Second,
-			log:     w,
+		w := supervise.NewLog(log, j.secrets, j.chatter("build"))
+		err := supervise.Run(ctx, j.self, supervise.Command{
+			Program: program,
+			Args:    args,
+			Env:     supervise.Setenv(buildEnv(j.environ), "TMPDIR", tmp),
+			Dir:     tmp,
+			Grace:   time.Second,
+			Log:     w,
 		})
 		return errors.Join(err, w.Close())
 	}
@@ -226,13 +228,13 @@ type python struct {
 // for its version: a name on the PATH may be a shim that stands for no interpreter
 // at all.
 func (j *job) findPython(ctx context.Context, want string) (python, error) {
-	home := getenv(j.environ, "HOME")
+	home := supervise.Getenv(j.environ, "HOME")
 	var candidates []string
 	for _, name := range []string{"python" + minor(want), "python3", "python"} {
-		candidates = append(candidates, lookAll(name, j.environ)...)
+		candidates = append(candidates, supervise.LookAll(name, j.environ)...)
 	}
 	for _, pattern := range []string{
-		filepath.Join(cmp.Or(getenv(j.environ, "PYENV_ROOT"), filepath.Join(home, ".pyenv")), "versions", want+"*"),
+		filepath.Join(cmp.Or(supervise.Getenv(j.environ, "PYENV_ROOT"), filepath.Join(home, ".pyenv")), "versions", want+"*"),
 		filepath.Join(home, ".local", "share", "uv", "python", "cpython-"+want+"*"),
 		filepath.Join("/opt", "python", "cp"+strings.ReplaceAll(minor(want), ".", "")+"*"),
 	} {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package host
+package supervise
 
 import (
 	"bufio"
@@ -64,13 +64,13 @@ type report struct {
 	Left    []int  `json:"left,omitempty"`    // those that could not be ended
 }
 
-// Supervise is the hidden verb of the same name: it runs one command, reports on
+// Main is the hidden verb supervise: it runs one command, reports on
 // it, and leaves no process behind. It returns the exit status.
 //
 //	supervise [-grace 15s] [-tmp DIRECTORY] -- PROGRAM [ARGUMENT…]
 //
 // The directory is the command's own for temporary files and is removed at the end.
-func Supervise(args []string) int {
+func Main(args []string) int {
 	fs := flag.NewFlagSet("supervise", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	grace := fs.Duration("grace", 15*time.Second, "time between TERM and KILL")

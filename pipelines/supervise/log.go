@@ -1,6 +1,6 @@
 //go:build linux
 
-package host
+package supervise
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ const (
 	maxTailLine = 1 << 10  // bytes of each of them
 )
 
-// logWriter takes what a program prints: it removes secrets, keeps the log within
+// Log takes what a program prints: it removes secrets, keeps the log within
 // its limit, remembers the last lines, and shows each line to who asked.
 //
 // It works on whole lines, so a secret is found wherever the chunks of the pipe
 // end. A line that never ends is passed on in pieces, and a piece ends where no secret
 // stands; what could be the begin of one waits for the next.
-type logWriter struct {
+type Log struct {
 	secrets *record.Redactor
 	maxLine int // see the constant
 	onLine  func(string)
@@ -40,12 +40,12 @@ type logWriter struct {
 	tail    []string
 }
 
-func newLogWriter(out io.Writer, secrets []string, onLine func(string)) *logWriter {
-	return &logWriter{out: out, left: maxLog, maxLine: maxLine, onLine: onLine, secrets: record.NewRedactor(secrets...)}
+func NewLog(out io.Writer, secrets []string, onLine func(string)) *Log {
+	return &Log{out: out, left: maxLog, maxLine: maxLine, onLine: onLine, secrets: record.NewRedactor(secrets...)}
 }
 
 // Write never fails: a full disk must not end the engine. See Close.
-func (w *logWriter) Write(p []byte) (int, error) {
+func (w *Log) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for rest := p; ; {
@@ -79,7 +79,7 @@ func (w *logWriter) Write(p []byte) (int, error) {
 }
 
 // Close writes what is pending and returns the first error of writing.
-func (w *logWriter) Close() error {
+func (w *Log) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.pending) > 0 {
@@ -90,15 +90,15 @@ func (w *logWriter) Close() error {
 }
 
 // Tail returns the last lines, oldest first.
-func (w *logWriter) Tail() []string {
+func (w *Log) Tail() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.tail)
 }
 
-func (w *logWriter) scrub(b []byte) string { return w.secrets.Redact(string(b)) }
+func (w *Log) scrub(b []byte) string { return w.secrets.Redact(string(b)) }
 
-func (w *logWriter) line(s, end string) {
+func (w *Log) line(s, end string) {
 	if w.left > 0 && w.err == nil {
 		text := s + end
 		if len(text) > w.left {

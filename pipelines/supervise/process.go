@@ -1,6 +1,6 @@
 //go:build linux
 
-package host
+package supervise
 
 import (
 	"bufio"
@@ -23,25 +23,25 @@ const (
 	logLimit   = 2 * time.Second  // for the rest of the log to be read
 )
 
-// command is one program to run under a supervisor.
-type command struct {
-	program string // path
-	args    []string
-	env     []string
-	dir     string
-	tmp     string // its own folder for temporary files, removed at the end; empty: none
-	grace   time.Duration
-	log     *logWriter
+// Command is one program to run under a supervisor.
+type Command struct {
+	Program string // path
+	Args    []string
+	Env     []string
+	Dir     string
+	Tmp     string        // its own folder for temporary files, removed at the end; empty: none
+	Grace   time.Duration // between TERM and KILL
+	Log     *Log
 }
 
-// process is a command that runs.
-type process struct {
+// Process is a command that runs.
+type Process struct {
 	supervisor *exec.Cmd
 	control    *os.File
-	log        *logWriter
+	log        *Log
 	group      int // process group of the command
 
-	exited  chan struct{} // closed when its first process ended
+	Exited  chan struct{} // closed when its first process ended
 	gone    chan struct{} // closed when nothing of it is left, or nobody knows
 	logDone chan struct{} // closed when the log was read to its end
 
@@ -51,8 +51,8 @@ type process struct {
 	lost   bool   // the supervisor died before it had reported
 }
 
-// start runs a command under a supervisor: self is this program.
-func start(self string, c command) (*process, error) {
+// Start runs a command under a supervisor: self is this program.
+func Start(self string, c Command) (*Process, error) {
 	controlR, controlW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -65,12 +65,12 @@ func start(self string, c command) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll(controlR, controlW, reportR, reportW))
 	}
-	args := []string{"supervise", "-grace", c.grace.String()}
-	if c.tmp != "" {
-		args = append(args, "-tmp", c.tmp)
+	args := []string{"supervise", "-grace", c.Grace.String()}
+	if c.Tmp != "" {
+		args = append(args, "-tmp", c.Tmp)
 	}
-	cmd := exec.Command(self, append(append(args, "--", c.program), c.args...)...)
-	cmd.Env, cmd.Dir = c.env, c.dir
+	cmd := exec.Command(self, append(append(args, "--", c.Program), c.Args...)...)
+	cmd.Env, cmd.Dir = c.Env, c.Dir
 	cmd.Stdout, cmd.Stderr = logW, logW
 	cmd.ExtraFiles = []*os.File{controlR, reportW} // descriptors 3 and 4
 	// A group of its own: Ctrl-C in a terminal reaches us and not the engine.
@@ -80,18 +80,18 @@ func start(self string, c command) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the supervisor: %w", err), closeAll(controlW, reportR, logR))
 	}
-	p := &process{
+	p := &Process{
 		supervisor: cmd,
 		control:    controlW,
-		log:        c.log,
-		exited:     make(chan struct{}),
+		log:        c.Log,
+		Exited:     make(chan struct{}),
 		gone:       make(chan struct{}),
 		logDone:    make(chan struct{}),
 	}
 	go func() {
 		defer close(p.logDone)
 		defer logR.Close()
-		_, _ = io.Copy(c.log, logR)
+		_, _ = io.Copy(c.Log, logR)
 	}()
 	started := make(chan report, 1)
 	go p.follow(reportR, started)
@@ -100,18 +100,18 @@ func start(self string, c command) (*process, error) {
 	case r := <-started:
 		if r.Started == 0 {
 			<-p.gone
-			return nil, fmt.Errorf("start %s: %s", c.program, r.Error)
+			return nil, fmt.Errorf("start %s: %s", c.Program, r.Error)
 		}
 	case <-time.After(startLimit):
 		_ = cmd.Process.Kill()
 		<-p.gone
-		return nil, fmt.Errorf("start %s: nothing heard from the supervisor for %v", c.program, startLimit)
+		return nil, fmt.Errorf("start %s: nothing heard from the supervisor for %v", c.Program, startLimit)
 	}
 	return p, nil
 }
 
 // follow reads the supervisor's reports until it ends.
-func (p *process) follow(reports *os.File, started chan<- report) {
+func (p *Process) follow(reports *os.File, started chan<- report) {
 	defer close(p.gone)
 	defer p.control.Close()
 	first, exited, ended := true, false, false
@@ -133,7 +133,7 @@ func (p *process) follow(reports *os.File, started chan<- report) {
 		if r.Exited != "" && !exited {
 			exited = true
 			p.set(func() { p.status = r.Exited })
-			close(p.exited)
+			close(p.Exited)
 		}
 		if r.Gone || len(r.Left) > 0 {
 			ended = true
@@ -159,54 +159,54 @@ func (p *process) follow(reports *os.File, started chan<- report) {
 				p.status = "unknown: its supervisor was killed"
 			}
 		})
-		close(p.exited)
+		close(p.Exited)
 	}
 }
 
-func (p *process) set(f func()) {
+func (p *Process) set(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f()
 }
 
-// exitStatus says how the first process ended; only after exited.
-func (p *process) exitStatus() string {
+// ExitStatus says how the first process ended; only after exited.
+func (p *Process) ExitStatus() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status
 }
 
-// readLog waits, not for long, until the log of a process that exited was read.
-func (p *process) readLog() {
+// ReadLog waits, not for long, until the log of a process that exited was read.
+func (p *Process) ReadLog() {
 	select {
 	case <-p.logDone:
 	case <-time.After(logLimit):
 	}
 }
 
-// stop ends the command and everything it started, and waits until nothing is
+// Stop ends the command and everything it started, and waits until nothing is
 // left: TERM, then KILL after the grace time, or at once when ctx is done.
-func (p *process) stop(ctx context.Context) error {
+func (p *Process) Stop(ctx context.Context) error {
 	_, _ = p.control.Write([]byte{orderStop}) // an error means that it is gone
 	select {
 	case <-p.gone:
 	case <-ctx.Done():
-		return p.kill()
+		return p.Kill()
 	}
 	return p.verify()
 }
 
-// kill is stop without the grace time.
-func (p *process) kill() error {
+// Kill is stop without the grace time.
+func (p *Process) Kill() error {
 	_, _ = p.control.Write([]byte{orderKill})
 	<-p.gone // the supervisor bounds this by killLimit
 	return p.verify()
 }
 
 // verify says whether the processes are really gone.
-func (p *process) verify() error {
+func (p *Process) verify() error {
 	<-p.gone
-	p.readLog()
+	p.ReadLog()
 	p.mu.Lock()
 	left, lost := p.left, p.lost
 	p.mu.Unlock()
@@ -237,29 +237,29 @@ func awaitGroup(group int) []int {
 	}
 }
 
-// run runs a command to its end and gives its exit status as an error, with the
+// Run runs a command to its end and gives its exit status as an error, with the
 // last lines of what it printed. Cancelling ctx kills it.
-func run(ctx context.Context, self string, c command) error {
-	p, err := start(self, c)
+func Run(ctx context.Context, self string, c Command) error {
+	p, err := Start(self, c)
 	if err != nil {
 		return err
 	}
 	select {
-	case <-p.exited:
+	case <-p.Exited:
 	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), p.kill())
+		return errors.Join(context.Cause(ctx), p.Kill())
 	}
-	if err := p.stop(ctx); err != nil {
+	if err := p.Stop(ctx); err != nil {
 		return err
 	}
-	if status := p.exitStatus(); status != "exit status 0" {
-		return fmt.Errorf("%s: %s%s", filepath.Base(c.program), status, quote(c.log.Tail(), 12))
+	if status := p.ExitStatus(); status != "exit status 0" {
+		return fmt.Errorf("%s: %s%s", filepath.Base(c.Program), status, Quote(c.Log.Tail(), 12))
 	}
 	return nil
 }
 
-// quote renders the last n lines of a log for an error.
-func quote(tail []string, n int) string {
+// Quote renders the last n lines of a log for an error.
+func Quote(tail []string, n int) string {
 	if len(tail) == 0 {
 		return "; it printed nothing"
 	}
