@@ -165,13 +165,13 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	default:
 		// Nothing further can be measured, and the engine is not to blame: bad key,
 		// port taken, disk full. What there is stays resumable.
-		if sink.measured == 0 && s.fresh {
+		if sink.nothing() && s.fresh {
 			return errors.Join(execErr, s.partial.Abandon())
 		}
 		return fmt.Errorf("%w\nwhat was measured is in %s; go on with: speedmatrix run --resume %s", execErr, s.partial.Dir(), s.partial.Dir())
 	}
 	if drained {
-		if sink.measured == 0 && s.fresh {
+		if sink.nothing() && s.fresh {
 			return errors.Join(errInterrupted, s.partial.Abandon())
 		}
 		if err := sink.skipRest(record.ReasonInterrupted); err != nil {
@@ -403,8 +403,10 @@ type recorder struct {
 	plan    *plan.Plan
 	secrets []string
 
-	measured int
-	rows     map[string]record.Status // of the steps that have a row, by StepID
+	measured  int
+	elsewhere bool                     // something was measured and is not here yet
+	rows      map[string]record.Status // of the steps that have a row, by StepID
+	previewed map[string]bool          // steps that were shown already
 }
 
 func (r *recorder) Launched(l record.Launch) error {
@@ -436,10 +438,28 @@ func (r *recorder) keep(t *record.Trial) {
 	if len(t.Requests) > 0 {
 		r.measured++
 	}
-	r.view.trial(metric.Cell(t, 0))
+	if !r.previewed[t.StepID] {
+		r.view.trial(metric.Cell(t, 0))
+	}
 }
 
 func (r *recorder) Progress(p runner.Progress) { r.view.progress(p) }
+
+// Preview shows a cell whose trial is kept elsewhere until it is brought here.
+func (r *recorder) Preview(c record.Cell) {
+	if r.previewed == nil {
+		r.previewed = map[string]bool{}
+	}
+	if r.previewed[c.StepID] {
+		return
+	}
+	r.previewed[c.StepID] = true
+	r.elsewhere = true
+	r.view.trial(c)
+}
+
+// nothing says that nothing was measured, here or elsewhere.
+func (r *recorder) nothing() bool { return r.measured == 0 && !r.elsewhere }
 
 // counts says how many trials ended how.
 func (r *recorder) counts() map[record.Status]int {

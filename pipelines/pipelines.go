@@ -12,6 +12,7 @@ import (
 	"net/http"
 
 	"speedmatrix/experiments/plan"
+	"speedmatrix/results/record"
 	"speedmatrix/runner"
 )
 
@@ -42,6 +43,11 @@ type Job struct {
 	Env  map[string]string
 	// Profile is the simulator's profile, YAML.
 	Profile []byte
+	// Archive is the path of the image of source image that is a file; empty: it is in a
+	// registry.
+	Archive string
+	// Patches are the contents of the plan's patches, in their order.
+	Patches [][]byte
 	// Secrets are literal values that must appear in nothing that is written.
 	Secrets []string
 	// Drain is closed when a person asks to end early: the current trial is
@@ -67,4 +73,10 @@ type Wheel struct {
 // engine ended); failed trials are no errors.
 type Executor interface {
 	Execute(ctx context.Context, job Job, sink runner.Sink) error
+}
+
+// Previewer is a sink that can show a cell before its trial is there: some executors
+// bring the trials home only at the end. The trial follows, or the run is resumed.
+type Previewer interface {
+	Preview(record.Cell)
 }
