@@ -1,5 +1,7 @@
 package record
 
+import "fmt"
+
 // Sources of a [Sample].
 const (
 	SourceMetrics = "metrics" // the server's /metrics
@@ -28,3 +30,18 @@ const (
 	SampleOpen   = "open_streams"   // begun and not ended
 	SampleActive = "active_streams" // of those, the ones that had a first token
 )
+
+// Names of the samples of SourceGPU; which GPU is said by [GPUSample].
+const (
+	SampleGPUSMClock     = "gpu_sm_clock_mhz"
+	SampleGPUMemClock    = "gpu_mem_clock_mhz"
+	SampleGPUPower       = "gpu_power_watts"
+	SampleGPUTemperature = "gpu_temperature_celsius"
+	SampleGPUUtilization = "gpu_utilization_ratio" // 0 to 1
+	SampleGPUMemoryUsed  = "gpu_memory_used_bytes"
+	SampleGPUReasons     = "gpu_throttle_reasons_bitmask" // NVML's bits
+)
+
+// GPUSample is the stored name of a GPU's sample: gpu_power_watts{gpu="0"}. The number
+// is the one that the engine saw it by.
+func GPUSample(name string, gpu int) string { return fmt.Sprintf(`%s{gpu="%d"}`, name, gpu) }
