@@ -23,6 +23,9 @@ type Job struct {
 	// Launch is the number of the first engine launch: 1, or higher when a run is
 	// resumed.
 	Launch int
+	// Resumed: an earlier launch of this run may have left something where only the
+	// executor finds it.
+	Resumed bool
 	// Done says whether a step was finished by an earlier launch.
 	Done func(stepID string) bool
 	// LogsDir is a directory of the run for logs of the engine.

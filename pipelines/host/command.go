@@ -7,19 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"speedmatrix/experiments/servecmd"
+	"speedmatrix/pipelines"
 	"speedmatrix/pipelines/supervise"
 	"speedmatrix/results/record"
 )
-
-// keyVariable is where vLLM takes an API key from that is not on its command line,
-// where every user of the machine could read it.
-const keyVariable = "VLLM_API_KEY"
 
 // serveCommand is the plan's command as it will be executed, and as it may be shown.
 type serveCommand struct {
@@ -32,52 +27,21 @@ type serveCommand struct {
 // serveCommand binds the plan's argv to this launch. It stays word for word, but
 // for the program, which is ours to choose, and where the engine listens.
 func (j *job) serveCommand(program string, port int, key string) (serveCommand, error) {
-	real, shown := j.Argv, j.Plan.Identity.Engine.Argv
-	if real == nil {
-		real = shown
-	}
-	if len(real) == 0 || len(shown) == 0 {
-		return serveCommand{}, errors.New("engine.command: there is none; source wheel and host need the serve command")
-	}
-	for i, word := range real {
-		switch {
-		case i > 0 && unexpanded.MatchString(word):
-			return serveCommand{}, fmt.Errorf("engine.command: %q: no shell runs here that could expand it; write the value out", word)
-		case strings.Contains(word, servecmd.Placeholder):
-			return serveCommand{}, fmt.Errorf("engine.command: %s: the value was redacted when the command was published; write your own, or leave the option out", flagBefore(real, i))
-		}
-	}
-	c := serveCommand{
-		program: program,
-		args:    bind(real, port)[1:],
-		shown:   bind(shown, port)[1:],
-	}
-	var err error
-	if c.env, c.shownEnv, err = j.serveEnv(key); err != nil {
+	s, err := pipelines.ServeCommand(&j.Job, pipelines.Bind{
+		Host: "127.0.0.1", Port: port,
+		Getenv: func(name string) string { return supervise.Getenv(j.environ, name) },
+	})
+	if err != nil {
 		return serveCommand{}, err
 	}
+	c := serveCommand{program: program, args: s.Args[1:], shown: s.Shown[1:]}
+	c.env, c.shownEnv = j.serveEnv(s, key)
 	return c, nil
-}
-
-// unexpanded finds what a shell would have replaced at the start of a word or of
-// the value in it. A variable further inside stays: JSON may hold one on purpose.
-var unexpanded = regexp.MustCompile(`^(--[A-Za-z0-9_-]+=)?(~(/|$)|\$[A-Za-z_{])`)
-
-func flagBefore(argv []string, i int) string {
-	if i > 0 && !strings.HasPrefix(argv[i], "-") {
-		return argv[i-1]
-	}
-	flag, _, _ := strings.Cut(argv[i], "=")
-	return flag
-}
-
-func bind(argv []string, port int) []string {
-	return append(servecmd.Unbound(argv), "--host", "127.0.0.1", "--port", strconv.Itoa(port))
 }
 
 // serveEnv makes the engine's environment and the part of it that is recorded:
 // what the plan sets, and what of ours can move a number.
-func (j *job) serveEnv(key string) (env, shown []string, err error) {
+func (j *job) serveEnv(s pipelines.Serve, key string) (env, shown []string) {
 	env = engineEnv(j.environ)
 	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
@@ -85,33 +49,22 @@ func (j *job) serveEnv(key string) (env, shown []string, err error) {
 			shown = append(shown, kv)
 		}
 	}
-	planned := j.Env
-	if planned == nil {
-		planned = j.Plan.Identity.Engine.Env
-	}
-	for name, value := range planned {
-		switch {
-		case name == keyVariable:
-			continue // ours is set below
-		case unexpanded.MatchString(value):
-			return nil, nil, fmt.Errorf("engine.command: %s=%s: no shell runs here that could expand it; write the value out", name, value)
-		case value == servecmd.Placeholder:
-			if value = supervise.Getenv(j.environ, name); value == "" {
-				return nil, nil, fmt.Errorf("engine.command: %s was redacted when the command was published; set it in your environment, or leave it out", name)
-			}
-			j.secrets = append(j.secrets, value)
-		}
+	for name, value := range s.Env {
 		env = supervise.Setenv(env, name, value)
-		if redactedValue, ok := j.Plan.Identity.Engine.Env[name]; ok {
-			value = redactedValue
-		}
+	}
+	for name, value := range s.SecretEnv {
+		env = supervise.Setenv(env, name, value)
+		j.secrets = append(j.secrets, value)
+	}
+	for _, kv := range s.ShownEnv {
+		name, value, _ := strings.Cut(kv, "=")
 		shown = supervise.Setenv(shown, name, value)
 	}
-	env = supervise.Setenv(env, keyVariable, key)
-	shown = supervise.Setenv(shown, keyVariable, servecmd.Placeholder)
+	env = supervise.Setenv(env, pipelines.KeyVariable, key)
+	shown = supervise.Setenv(shown, pipelines.KeyVariable, servecmd.Placeholder)
 	slices.Sort(env)
 	slices.Sort(shown)
-	return env, shown, nil
+	return env, shown
 }
 
 // display makes words fit for a record that may be published: no secret, and the
@@ -128,15 +81,6 @@ func (j *job) display(words ...string) []string {
 		out[i] = w
 	}
 	return out
-}
-
-// modelArgument is how the serve command names the model.
-func modelArgument(argv []string) string {
-	if i := slices.Index(argv, "serve"); i >= 0 && i+1 < len(argv) && !strings.HasPrefix(argv[i+1], "-") {
-		return argv[i+1]
-	}
-	model, _ := servecmd.Flag(argv, "--model")
-	return model
 }
 
 // wheelProgram is the program of a virtual environment that stands for argv[0].

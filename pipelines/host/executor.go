@@ -133,7 +133,7 @@ func (j *job) execute(ctx, starting context.Context) error {
 			return err
 		}
 		if j.Wheel.ModelScript != "" {
-			name := modelArgument(e.Argv)
+			name := pipelines.ModelArgument(e.Argv)
 			if dir, err = j.ensureModel(starting, v, name); err != nil {
 				return err
 			}

@@ -144,10 +144,11 @@ func TestServeEnv(t *testing.T) {
 		"PATH=/bin", "HOME=/home/somebody", "VLLM_Y=2", "OMP_NUM_THREADS=1", "LD_PRELOAD=x", "PYTHONPATH=/x", "SECRET=s",
 		"HF_TOKEN=hf_abc", "HF_HOME=/home/somebody/hf", "CUDA_VISIBLE_DEVICES=1")
 	j.Env = map[string]string{"VLLM_X": "1", "HF_TOKEN": "<redacted>", "MY_KEY": "real", "VLLM_API_KEY": "theirs"}
-	env, shown, err := j.serveEnv("ours")
+	c, err := j.serveCommand("/p/vllm", 8123, "ours")
 	if err != nil {
 		t.Fatal(err)
 	}
+	env, shown := c.env, c.shownEnv
 	if diff := cmp.Diff([]string{"CUDA_VISIBLE_DEVICES=1", "HF_HOME=/home/somebody/hf", "HF_TOKEN=hf_abc", "HOME=/home/somebody", "MY_KEY=real", "PATH=/bin", "VLLM_API_KEY=ours", "VLLM_X=1"}, env); diff != "" {
 		t.Errorf("environment: %s", diff)
 	}
@@ -156,7 +157,7 @@ func TestServeEnv(t *testing.T) {
 	}
 
 	j = testJob([]string{"vllm"}, map[string]string{"HF_TOKEN": "<redacted>"})
-	if _, _, err := j.serveEnv("ours"); err == nil || !strings.Contains(err.Error(), "set it in your environment") {
+	if _, err := j.serveCommand("/p/vllm", 8123, "ours"); err == nil || !strings.Contains(err.Error(), "set it in your environment") {
 		t.Errorf("a token that is not there: %v", err)
 	}
 }
@@ -248,7 +249,7 @@ func TestModelArgument(t *testing.T) {
 		{[]string{"python", "-m", "vllm.entrypoints.openai.api_server", "--model=m"}, "m"},
 		{[]string{"vllm"}, ""},
 	} {
-		if got := modelArgument(tt.argv); got != tt.want {
+		if got := pipelines.ModelArgument(tt.argv); got != tt.want {
 			t.Errorf("%q: %q", tt.argv, got)
 		}
 	}
