@@ -1,13 +1,16 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
+	"speedmatrix/pipelines/container"
 	"speedmatrix/pipelines/supervise"
 )
 
-// superviseCmd is the half of our processes that outlives a killed client just
-// long enough to end the engine.
+// superviseCmd is the half of us that stays with an engine: on this machine until it and
+// everything that it started is gone, in a container for as long as the container lives.
 func superviseCmd(p process) *cobra.Command {
 	return &cobra.Command{
 		Use:                "supervise",
@@ -15,7 +18,13 @@ func superviseCmd(p process) *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			if status := supervise.Main(args); status != 0 {
+			status := 0
+			if slices.Contains(args, "--launch-dir") {
+				status = container.Supervise(args, p.environ(), p.stdout, p.stderr)
+			} else {
+				status = supervise.Main(args)
+			}
+			if status != 0 {
 				return exitStatus(status)
 			}
 			return nil
