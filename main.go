@@ -119,6 +119,7 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 		simulateCmd(p, drain),
 		doctorCmd(p),
 		superviseCmd(p),
+		inspectCmd(p),
 	)
 	// Verbs that measure and serve nothing have nothing to end in order.
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) {

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"speedmatrix/pipelines/container"
+)
+
+// inspectCmd is the half of us that runs in an image, to say what it holds.
+func inspectCmd(p process) *cobra.Command {
+	var out, disk string
+	c := &cobra.Command{
+		Use:    "inspect",
+		Short:  "Say what this container holds (used by run)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if out == "" {
+				return usageError{errors.New("give --out FILE"), c.CommandPath()}
+			}
+			return container.Inspect(c.Context(), container.Place{Root: "/", Environ: p.environ(), Disk: disk}, out)
+		},
+	}
+	c.Flags().StringVar(&out, "out", "", "write the facts to `FILE`")
+	c.Flags().StringVar(&disk, "disk", "", "also say how much room the file system of `DIR` has")
+	return c
+}

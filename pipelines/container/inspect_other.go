@@ -1,0 +1,6 @@
+//go:build !linux
+
+package container
+
+// machine finds nothing: containers run Linux.
+func machine(rooted, string, *Facts) {}
