@@ -91,11 +91,11 @@ func checks(ctx context.Context, p process, results string) []check {
 		python(ctx),
 		{name: "uv", why: "makes source wheel faster", has: look("uv"), mend: "python3 -m pip install uv", soft: true},
 		{name: "nvidia-smi", why: "GPU facts of source host and wheel", has: look("nvidia-smi"), mend: "install the NVIDIA driver, if there is a GPU", soft: true},
-		container(cmp.Or(look("docker"), look("podman"))),
+		containerEngine(cmp.Or(look("docker"), look("podman"))),
 	}
 }
 
-func container(path string) check {
+func containerEngine(path string) check {
 	const later = "for later: sources image and commit, which this version cannot run yet"
 	c := check{name: "container engine", why: later, mend: "nothing to mend", soft: true}
 	if path != "" {

@@ -33,7 +33,7 @@ func TestPythons(t *testing.T) {
 
 func TestDoctorLines(t *testing.T) {
 	var b bytes.Buffer
-	lacks := container("").print(&b) + container("/usr/bin/docker").print(&b) +
+	lacks := containerEngine("").print(&b) + containerEngine("/usr/bin/docker").print(&b) +
 		check{name: "loopback", why: "the engine listens there", mend: "ip link set lo up"}.print(&b)
 	err := verdict(&b, lacks)
 	var status exitStatus
