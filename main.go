@@ -119,11 +119,13 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 		simulateCmd(p, drain),
 		doctorCmd(p),
 		superviseCmd(p),
+		measureCmd(p, drain),
+		collectCmd(),
 		inspectCmd(p),
 	)
 	// Verbs that measure and serve nothing have nothing to end in order.
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
-		if name := c.Name(); name != "run" && name != "simulate" && name != "supervise" {
+		if name := c.Name(); name != "run" && name != "simulate" && name != "supervise" && name != "measure" {
 			p.leave()
 		}
 	}

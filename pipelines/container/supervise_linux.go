@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"speedmatrix/pipelines"
+	"speedmatrix/pipelines/nvidia"
 	"speedmatrix/pipelines/supervise"
 	"speedmatrix/results/record"
 )
@@ -217,20 +218,19 @@ func (e *engine) sampleGPUs(ctx context.Context, environ []string, every time.Du
 		return
 	}
 	defer file.Close()
-	const fields = "timestamp,index,uuid,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,memory.used,"
-	reasons := []string{"clocks_event_reasons.active", "clocks_throttle_reasons.active"} // the second: before driver 535
+	queries := []string{nvidia.SampleQuery, nvidia.OldSampleQuery}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	written, failed := 0, 0
 	for failed < gpuFailures && written < maxGPUFile {
-		lines, err := queryGPUs(ctx, program, environ, fields+reasons[0])
+		lines, err := queryGPUs(ctx, program, environ, queries[0])
 		switch {
 		case err == nil:
 			failed = 0
 			n, _ := io.WriteString(file, lines)
 			written += n
-		case len(reasons) > 1:
-			reasons = reasons[1:]
+		case len(queries) > 1:
+			queries = queries[1:]
 			continue
 		default:
 			failed++

@@ -1,0 +1,75 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Prepare makes a launch's folder in the volume, writable for whatever user the engine's
+// image has, and removes a wish to end early that an earlier session left.
+func Prepare(launchDir string) error {
+	if err := os.MkdirAll(launchDir, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(launchDir, 0o777); err != nil { // whatever the umask
+		return err
+	}
+	err := os.Remove(filepath.Join(filepath.Dir(launchDir), drainFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// AskToDrain makes Measure end early.
+func AskToDrain(dir string) error {
+	return os.WriteFile(filepath.Join(dir, drainFile), nil, 0o644)
+}
+
+// Collect copies the volume to where it is exported from. What is just being written is
+// left out; anything that is no file of ours is refused.
+func Collect(dir, out string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // renamed meanwhile
+			}
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(out, rel)
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(to, 0o755)
+		case !d.Type().IsRegular():
+			return fmt.Errorf("%s is no regular file", path)
+		case d.Name()[0] == '.': // beside, not renamed yet
+			return nil
+		}
+		return copyFile(path, to)
+	})
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,260 @@
+package container
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"speedmatrix/experiments/plan"
+	"speedmatrix/results/metric"
+	"speedmatrix/results/record"
+	"speedmatrix/runner"
+)
+
+const (
+	trialsDir  = "trials"
+	trialEnd   = ".json.gz"
+	launchFile = "launch.json"
+	endFile    = "end.json"
+	drainFile  = "drain"
+
+	// maxTrial bounds a trial when it is read: the largest have some hundred thousand
+	// events of about a hundred bytes.
+	maxTrial = 1 << 30
+	// progressEvery is how often people are told something new of one stage.
+	progressEvery = 500 * time.Millisecond
+	maxText       = 300
+)
+
+// stepName is a step's id that can be the name of a file.
+var stepName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+// journal keeps what is measured in the volume: it is the runner's sink inside.
+type journal struct {
+	dir, launchDir string
+	redact         *record.Redactor
+	events         eventWriter
+
+	mu   sync.Mutex
+	told time.Time
+	last runner.Progress
+}
+
+func (j *journal) trialPath(step string) string {
+	return filepath.Join(j.dir, trialsDir, step+trialEnd)
+}
+
+// done lists the steps that need not be run again: those that the job names, and those
+// whose trial lies in the volume and was not cut short.
+func (j *journal) done(p *plan.Plan, told []string, warn io.Writer) (map[string]bool, error) {
+	out := map[string]bool{}
+	for _, id := range told {
+		out[id] = true
+	}
+	for _, s := range p.Identity.Steps {
+		if !stepName.MatchString(s.ID) {
+			return nil, fmt.Errorf("plan: the step %.80q has a name that no file can have", s.ID)
+		}
+		path := j.trialPath(s.ID)
+		t, err := readTrial(path, s.ID)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			fmt.Fprintf(warn, "measure: %v; it is set aside and the step is run again\n", err)
+			if err := os.Rename(path, path+".bad"); err != nil {
+				return nil, err
+			}
+		case t.Status != record.Interrupted:
+			out[s.ID] = true
+		}
+	}
+	return out, nil
+}
+
+// Launched keeps what is known of the launch.
+func (j *journal) Launched(l record.Launch) error {
+	l, err := redacted(l, j.redact)
+	if err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(j.launchDir, launchFile), l); err != nil {
+		return err
+	}
+	return j.events.write(Event{Launched: &l})
+}
+
+// Trial keeps a trial, durably, before anybody is told of it.
+func (j *journal) Trial(t record.Trial) error {
+	err := writeFile(j.trialPath(t.StepID), func(w io.Writer) error {
+		// The fastest level: this goes on between two cells, on the core that measures.
+		z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		return errors.Join(json.NewEncoder(z).Encode(t), z.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("keep the trial %s: %w", t.StepID, err)
+	}
+	c := metric.Cell(&t, 0)
+	return j.events.write(Event{Cell: &c})
+}
+
+// Progress tells now and then how far a stage is.
+func (j *journal) Progress(p runner.Progress) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now()
+	if p.Stage == j.last.Stage && p.StepID == j.last.StepID && now.Sub(j.told) < progressEvery {
+		return
+	}
+	j.told, j.last = now, p
+	if len(p.Text) > maxText {
+		p.Text = strings.ToValidUTF8(p.Text[:maxText], "") + "…"
+	}
+	p.Text = j.redact.Redact(p.Text)
+	_ = j.events.write(Event{Progress: &p}) // nobody listens: no reason to stop measuring
+}
+
+// redacted returns a launch without the secrets in any of its texts: what a server says
+// of itself may be what it was told.
+func redacted(l record.Launch, r *record.Redactor) (record.Launch, error) {
+	texts := func(s []string) []string {
+		out := slices.Clone(s)
+		for i := range out {
+			out[i] = r.Redact(out[i])
+		}
+		return out
+	}
+	l.Argv, l.Env, l.LogTail, l.Models = texts(l.Argv), texts(l.Env), texts(l.LogTail), texts(l.Models)
+	l.Version, l.ExitStatus = r.Redact(l.Version), r.Redact(l.ExitStatus)
+	l.Settings = slices.Clone(l.Settings)
+	for i := range l.Settings {
+		l.Settings[i].Value = r.Redact(l.Settings[i].Value)
+	}
+	return l, nil
+}
+
+func readTrial(path, step string) (record.Trial, error) {
+	var t record.Trial
+	f, err := os.Open(path)
+	if err != nil {
+		return t, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return t, fmt.Errorf("%s: %w", path, err)
+	}
+	limited := &io.LimitedReader{R: z, N: maxTrial}
+	if err := json.NewDecoder(limited).Decode(&t); err != nil {
+		if limited.N <= 0 {
+			return t, fmt.Errorf("%s: it is over %d MiB", path, maxTrial>>20)
+		}
+		return t, fmt.Errorf("%s: %w", path, err)
+	}
+	// To the end, so that the sum of the whole is checked.
+	if _, err := io.Copy(io.Discard, limited); err != nil {
+		return t, fmt.Errorf("%s: %w", path, err)
+	}
+	if t.StepID != step {
+		return t, fmt.Errorf("%s: it holds the trial %.80q", path, t.StepID)
+	}
+	return t, nil
+}
+
+// Collected is a copy of the volume, read from outside. Nothing in it is trusted.
+type Collected struct {
+	dir   string
+	steps []plan.Step
+}
+
+// Open reads a copy of the volume of a run of p.
+func Open(dir string, p *plan.Plan) (*Collected, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err
+	}
+	return &Collected{dir: dir, steps: p.Identity.Steps}, nil
+}
+
+// Trials yields the trials in the order of the plan. One that cannot be read is an error
+// and the rest follows.
+func (c *Collected) Trials() iter.Seq2[record.Trial, error] {
+	return func(yield func(record.Trial, error) bool) {
+		for _, s := range c.steps {
+			if !stepName.MatchString(s.ID) {
+				continue
+			}
+			t, err := readTrial(filepath.Join(c.dir, trialsDir, s.ID+trialEnd), s.ID)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// maxLaunches bounds how many launches a run is looked through for.
+const maxLaunches = 1000
+
+// Launches are those that became ready, by number.
+func (c *Collected) Launches() []record.Launch {
+	var out []record.Launch
+	for n := range c.Numbers() {
+		var l record.Launch
+		if readJSON(filepath.Join(LaunchDir(c.dir, n), launchFile), &l) == nil && l.Number == n {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Numbers yields the numbers of all launches that were begun.
+func (c *Collected) Numbers() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for n := 1; n < maxLaunches; n++ {
+			if _, err := os.Stat(LaunchDir(c.dir, n)); err != nil {
+				continue
+			}
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// Engine is the last state of a launch's engine; false if its keeper never began.
+func (c *Collected) Engine(number int) (EngineState, bool) {
+	s, err := ReadEngine(LaunchDir(c.dir, number))
+	return s, err == nil
+}
+
+// End says how the measuring of a launch ended; false if it did not come to say so.
+func (c *Collected) End(number int) (End, bool) {
+	var e End
+	err := readJSON(filepath.Join(LaunchDir(c.dir, number), endFile), &e)
+	return e, err == nil
+}
+
+// LogPath is the engine's log of a launch, GPUPath what nvidia-smi said meanwhile. They
+// may not exist.
+func (c *Collected) LogPath(number int) string {
+	return filepath.Join(LaunchDir(c.dir, number), logFile)
+}
+
+// GPUPath: see LogPath.
+func (c *Collected) GPUPath(number int) string {
+	return filepath.Join(LaunchDir(c.dir, number), gpuFile)
+}

@@ -1,0 +1,331 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"speedmatrix/pipelines/supervise"
+	"speedmatrix/pipelines/vllm"
+	"speedmatrix/results/record"
+	"speedmatrix/runner"
+)
+
+const (
+	// lookEvery is how often the files of the other container are looked at: two calls of
+	// stat, which nothing that is measured notices.
+	lookEvery = 250 * time.Millisecond
+	// appearWithin is what the other container has to show that it started: it starts
+	// first, so this is no matter of the engine.
+	appearWithin = time.Minute
+	// maxLogRead bounds how much of the engine's log is read for its settings.
+	maxLogRead = 32 << 20
+	maxLogLine = 64 << 10
+)
+
+// MeasureOptions of [Measure].
+type MeasureOptions struct {
+	Dir     string // RunDir, or another place in tests
+	JobFile string
+	Environ []string
+	Stdout  io.Writer // takes the events
+	Stderr  io.Writer
+	// Drain is closed when this process is asked to end in order.
+	Drain     <-chan struct{}
+	Transport http.RoundTripper // nil: the runner's own
+}
+
+// Measure carries out the job on the engine that another container serves, and keeps
+// every trial in the volume before it tells of it. How it ended also stands in end.json.
+func Measure(ctx context.Context, o MeasureOptions) error {
+	var job Job
+	if err := readJob(o.JobFile, &job); err != nil {
+		return err
+	}
+	dir := LaunchDir(o.Dir, job.Launch.Number)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Join(o.Dir, trialsDir), 0o755)); err != nil {
+		return err
+	}
+	m := &measuring{
+		MeasureOptions: o, job: job, launchDir: dir,
+		secrets: secretsOf(o.Environ),
+		exited:  make(chan struct{}), drain: make(chan struct{}),
+	}
+	m.redact = record.NewRedactor(m.secrets...)
+	m.journal = &journal{dir: o.Dir, launchDir: dir, redact: m.redact, events: eventWriter{out: o.Stdout}}
+	err := m.run(ctx)
+	end := End{Drained: isClosed(m.drain)}
+	var engine *runner.EngineError
+	switch {
+	case err == nil:
+	case errors.As(err, &engine):
+		end.Engine = &runner.EngineError{Kind: engine.Kind, Reason: m.redact.Redact(engine.Reason)}
+	default:
+		end.Error = m.redact.Redact(err.Error())
+	}
+	return errors.Join(err, writeJSON(filepath.Join(dir, endFile), end))
+}
+
+func readJob(path string, job *Job) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	d := json.NewDecoder(io.LimitReader(f, maxJob))
+	d.DisallowUnknownFields()
+	if err := d.Decode(job); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if job.Plan == nil || job.Launch.Number < 1 || job.EngineURL == "" {
+		return fmt.Errorf("%s: it has no plan, launch or engine", path)
+	}
+	return nil
+}
+
+const maxJob = 64 << 20
+
+// measuring is one call of Measure.
+type measuring struct {
+	MeasureOptions
+	job       Job
+	launchDir string
+	secrets   []string
+	redact    *record.Redactor
+	journal   *journal
+	ready     atomic.Bool
+
+	exited chan struct{} // closed when the engine is known to have ended
+	drain  chan struct{} // closed when somebody asked to end early
+
+	mu     sync.Mutex
+	reason string // why exited is closed
+	state  EngineState
+	facts  vllm.LogFacts
+}
+
+func (m *measuring) run(ctx context.Context) error {
+	watching, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { m.watch(watching) })
+	defer watch.Wait()
+	defer stop(nil)
+
+	done, err := m.journal.done(m.job.Plan, m.job.Done, m.Stderr)
+	if err != nil {
+		return err
+	}
+	key := supervise.Getenv(m.Environ, KeyVariable)
+	engine := &runner.Engine{
+		BaseURL: m.job.EngineURL, APIKey: key, Launch: m.job.Launch, Simulated: m.job.Simulated,
+		Exited: m.exited, ExitReason: m.exitReason, LogCapacity: m.capacity,
+	}
+	opts := runner.Options{
+		RunID: m.job.RunID, Drain: m.drain, Secrets: m.secrets, Transport: m.Transport,
+		Done: func(id string) bool { return done[id] },
+	}
+	starting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-m.drain:
+			cancel(runner.ErrDrained)
+		case <-starting.Done():
+		}
+	}()
+	began := time.Now()
+	if err := runner.WaitReady(starting, engine, m.job.Plan, opts); err != nil {
+		switch {
+		case errors.Is(context.Cause(starting), runner.ErrDrained):
+			return nil
+		case isClosed(m.exited):
+			return &runner.EngineError{Kind: record.FailEngineExit, Reason: "before it was ready: " + m.exitReason()}
+		}
+		return fmt.Errorf("%w%s", err, supervise.Quote(lastLines(filepath.Join(m.launchDir, logFile)), 6))
+	}
+	m.ready.Store(true)
+	m.mu.Lock()
+	if !m.state.StartedAt.IsZero() {
+		began = m.state.StartedAt
+		engine.Launch.StartedAt = began
+	}
+	engine.Launch.Settings = append(slices.Clone(engine.Launch.Settings), m.facts.Settings()...)
+	m.mu.Unlock()
+	seconds := time.Since(began).Seconds()
+	engine.Launch.ReadySeconds = &seconds
+	if err := m.journal.Launched(engine.Launch); err != nil {
+		return err
+	}
+	err = runner.Measure(ctx, engine, m.job.Plan, opts, m.journal)
+	now := time.Now().UTC()
+	engine.Launch.EndedAt = &now
+	return errors.Join(err, m.journal.Launched(engine.Launch))
+}
+
+// watch looks at the files of the engine's container until ctx ends.
+func (m *measuring) watch(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	log := follower{path: filepath.Join(m.launchDir, logFile), line: func(s string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.facts.Line(s)
+		if !m.ready.Load() {
+			m.journal.Progress(runner.Progress{Stage: "start", Text: s})
+		}
+	}}
+	var seen time.Time
+	drain := m.Drain
+	file, appear := filepath.Join(m.launchDir, engineFile), time.Now().Add(appearWithin)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-drain:
+			drain = nil
+			m.end()
+		case <-tick.C:
+		}
+		if _, err := os.Stat(filepath.Join(m.Dir, drainFile)); err == nil {
+			m.end()
+		}
+		if !m.ready.Load() {
+			log.read()
+		}
+		fi, err := os.Stat(file)
+		switch {
+		case err != nil && seen.IsZero() && time.Now().After(appear):
+			m.over(fmt.Sprintf("its container did not start within %v", appearWithin))
+		case err == nil && !fi.ModTime().Equal(seen):
+			if state, err := ReadEngine(m.launchDir); err == nil {
+				seen = fi.ModTime()
+				m.look(state)
+			}
+		}
+	}
+}
+
+// end passes on the wish to end early.
+func (m *measuring) end() {
+	if !isClosed(m.drain) {
+		close(m.drain)
+	}
+}
+
+// look judges a new state of the engine.
+func (m *measuring) look(s EngineState) {
+	m.mu.Lock()
+	m.state = s
+	m.mu.Unlock()
+	switch {
+	case s.LaunchID != m.job.LaunchID:
+		m.over(fmt.Sprintf("another launch (%.80q) has taken its place", s.LaunchID))
+	case s.Starts > 1:
+		m.over("its container was started again behind our back: what ran before was lost")
+	case s.Error != "":
+		m.over(s.Error)
+	case s.ExitStatus != "":
+		m.over(s.ExitStatus + supervise.Quote(s.LogTail, 12))
+	}
+}
+
+// over says once why the engine is gone.
+func (m *measuring) over(reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reason == "" {
+		m.reason = reason
+		close(m.exited)
+	}
+}
+
+func (m *measuring) exitReason() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reason
+}
+
+// capacity is what the start-up log says, summed over the engines.
+func (m *measuring) capacity() (tokens int64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	each, _ := m.facts.Capacity()
+	for _, n := range each {
+		tokens += n
+	}
+	return tokens, len(each) > 0
+}
+
+// follower reads the lines that a file grows by.
+type follower struct {
+	path string
+	line func(string)
+
+	at      int64
+	pending []byte
+}
+
+func (f *follower) read() {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.NewSectionReader(file, f.at, max(0, maxLogRead-f.at)))
+	if err != nil {
+		return
+	}
+	f.at += int64(len(b))
+	f.pending = append(f.pending, b...)
+	for {
+		line, rest, ok := bytes.Cut(f.pending, []byte("\n"))
+		if !ok {
+			break
+		}
+		f.line(string(line))
+		f.pending = rest
+	}
+	if len(f.pending) > maxLogLine {
+		f.pending = nil
+	}
+}
+
+// lastLines reads the end of a log.
+func lastLines(path string) []string {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	b, _ := io.ReadAll(io.NewSectionReader(f, max(0, fi.Size()-8<<10), 8<<10))
+	var out []string
+	for line := range bytes.Lines(b) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			out = append(out, string(line[:min(len(line), 1<<10)]))
+		}
+	}
+	return out
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
