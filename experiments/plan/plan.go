@@ -91,9 +91,38 @@ type Engine struct {
 	Argv    []string          `json:"argv,omitempty"`    // word for word, secrets redacted
 	Env     map[string]string `json:"env,omitempty"`     // secrets redacted
 	Version string            `json:"version,omitempty"` // as claimed, checked against the engine
-	// Locked is what Image means, once the plan is locked; Image then names the
-	// manifest's digest.
+	// Locked is what Image means, or Build.Image, once the plan is locked; they then name
+	// the manifest's digest.
 	Locked *Image `json:"locked,omitempty"`
+	// Build is how the image of Commit is made, once the plan is locked.
+	Build *Build `json:"build,omitempty"`
+	// Base is the image that the wheels of Lock are installed into where they run in a
+	// container, and what it means.
+	Base       string `json:"base,omitempty"`
+	BaseLocked *Image `json:"base_locked,omitempty"`
+}
+
+// Build is the way from a commit to an image.
+type Build struct {
+	Way   string `json:"way"`             // nightly, wheel, dockerfile
+	Image string `json:"image,omitempty"` // nightly: repo@sha256:…
+	// Of way wheel: the image that the commit's wheel is installed into, and the wheel.
+	Base        string `json:"base,omitempty"` // repo@sha256:…
+	BaseLocked  *Image `json:"base_locked,omitempty"`
+	WheelURL    string `json:"wheel_url,omitempty"`
+	WheelSHA256 string `json:"wheel_sha256,omitempty"` // 64 hex
+	// Of way dockerfile:
+	Platform   string            `json:"platform,omitempty"`
+	Dockerfile string            `json:"dockerfile,omitempty"`
+	Target     string            `json:"target,omitempty"`
+	Args       map[string]string `json:"args,omitempty"`
+	Patches    []Patch           `json:"patches,omitempty"` // in order
+}
+
+// Patch is a change of the commit's tree.
+type Patch struct {
+	Name   string `json:"name"`   // of the file, without its folder
+	SHA256 string `json:"sha256"` // sha256:…, of its bytes
 }
 
 // Image is a container image for one platform, by digests (sha256:…).

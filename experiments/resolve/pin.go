@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,6 +27,16 @@ import (
 type Pinner interface {
 	// Image resolves repository:tag or repository@digest to one platform's manifest.
 	Image(ctx context.Context, name string) (plan.Image, error)
+	// Archive reads an image that is a file.
+	Archive(ctx context.Context, path string) (plan.Image, error)
+	// Nightly looks for the image that a repository has of a commit, as the tag
+	// nightly-COMMIT; false if there is none.
+	Nightly(ctx context.Context, repository, commit string) (plan.Image, bool, error)
+	// Wheel looks for the wheel that an index has of a commit: its address and the hex
+	// SHA-256 of its bytes; false if there is none.
+	Wheel(ctx context.Context, index, commit string) (url, sum string, ok bool, err error)
+	// Platform is what images are built for, where there is none to choose from.
+	Platform() string
 	// Commit resolves a branch, a tag or a commit of a repository to 40 hex digits.
 	Commit(ctx context.Context, repo, name string) (string, error)
 	// Model resolves a model's name and revision, or its folder, to its files. An
@@ -68,15 +80,74 @@ func (l *locked) next(asked string) error {
 }
 
 func (l *locked) Image(_ context.Context, name string) (plan.Image, error) {
+	e := &l.plan.Identity.Engine
+	image := e.Locked
+	switch l.field() {
+	case fieldWheelBase:
+		image = e.BaseLocked
+	case fieldBuildBase:
+		image = nil
+		if e.Build != nil {
+			image = e.Build.BaseLocked
+		}
+	}
 	if err := l.next(name); err != nil {
 		return plan.Image{}, err
 	}
-	image := l.plan.Identity.Engine.Locked
 	if image == nil {
 		return plan.Image{}, ErrChanged
 	}
 	return *image, nil
 }
+
+// field is the one that the next pin is of.
+func (l *locked) field() string {
+	if l.pins < len(l.plan.Pins) {
+		return l.plan.Pins[l.pins].Field
+	}
+	return ""
+}
+
+func (l *locked) Archive(ctx context.Context, path string) (plan.Image, error) {
+	return l.Image(ctx, spec.ArchivePrefix+path)
+}
+
+// Nightly: a nightly image was found if the plan has a pin of it.
+func (l *locked) Nightly(ctx context.Context, repository, commit string) (plan.Image, bool, error) {
+	if l.field() != fieldNightly {
+		return plan.Image{}, false, nil
+	}
+	image, err := l.Image(ctx, nightly(repository, commit))
+	return image, err == nil, err
+}
+
+func (l *locked) Wheel(_ context.Context, index, _ string) (url, sum string, ok bool, err error) {
+	b := l.plan.Identity.Engine.Build
+	if l.field() != fieldWheels || b == nil {
+		return "", "", false, nil
+	}
+	return b.WheelURL, b.WheelSHA256, true, l.next(index)
+}
+
+func (l *locked) Platform() string {
+	if b := l.plan.Identity.Engine.Build; b != nil {
+		return b.Platform
+	}
+	return ""
+}
+
+// Fields that a pin can be of, beside those of models.
+const (
+	fieldImage     = "engine.source.image"
+	fieldCommit    = "engine.source.commit"
+	fieldNightly   = "engine.source.build.image"
+	fieldBuildBase = "engine.source.build.base"
+	fieldWheels    = "engine.source.build.wheels"
+	fieldWheelBase = "engine.source.wheel.base"
+)
+
+// nightly is the image that is published of each commit.
+func nightly(repository, commit string) string { return repository + ":nightly-" + commit }
 
 func (l *locked) Commit(_ context.Context, repo, name string) (string, error) {
 	return l.plan.Identity.Engine.Commit, l.next(askedCommit(repo, name))
@@ -110,21 +181,40 @@ func (r *Resolved) lock(ctx context.Context, e *spec.Experiment, p Pinner, id *p
 
 	switch id.Engine.Source {
 	case "image":
-		const field = "engine.source.image"
-		image, err := p.Image(ctx, r.Source.Image)
-		if err != nil {
-			return nil, failed(field, err)
+		name := repository(r.Source.Image)
+		ask, asked := p.Image, r.Source.Image
+		if r.Archive != "" {
+			// Where the file lies is outside the identity.
+			name, ask, asked = strings.TrimSuffix(spec.ArchivePrefix, ":"), p.Archive, r.Archive
 		}
-		id.Engine.Image, id.Engine.Locked = repository(r.Source.Image)+"@"+image.Manifest, &image
-		pins = append(pins, plan.Pin{Field: field, Asked: r.Source.Image, Found: image.Manifest})
+		image, err := ask(ctx, asked)
+		if err != nil {
+			return nil, failed(fieldImage, err)
+		}
+		id.Engine.Image, id.Engine.Locked = name+"@"+image.Manifest, &image
+		pins = append(pins, plan.Pin{Field: fieldImage, Asked: r.Source.Image, Found: image.Manifest})
 	case "commit":
-		const field = "engine.source.commit"
 		commit, err := p.Commit(ctx, r.Source.Repo, r.Source.Commit)
 		if err != nil {
-			return nil, failed(field, err)
+			return nil, failed(fieldCommit, err)
 		}
 		id.Engine.Commit = commit
-		pins = append(pins, plan.Pin{Field: field, Asked: askedCommit(r.Source.Repo, r.Source.Commit), Found: commit})
+		pins = append(pins, plan.Pin{Field: fieldCommit, Asked: askedCommit(r.Source.Repo, r.Source.Commit), Found: commit})
+		more, err := r.lockBuild(ctx, e, p, &id.Engine)
+		if err != nil {
+			return nil, err
+		}
+		pins = append(pins, more...)
+	case "wheel":
+		if id.Engine.Base == "" {
+			break
+		}
+		base, image, err := lockBase(ctx, p, id.Engine.Base)
+		if err != nil {
+			return nil, failed(fieldWheelBase, err)
+		}
+		pins = append(pins, plan.Pin{Field: fieldWheelBase, Asked: id.Engine.Base, Found: image.Manifest})
+		id.Engine.Base, id.Engine.BaseLocked = base, &image
 	case "simulator", "attach":
 		return nil, nil // no model is loaded by us
 	}
@@ -149,6 +239,67 @@ func (r *Resolved) lock(ctx context.Context, e *spec.Experiment, p Pinner, id *p
 			Found: cmp.Or(s.Revision, fmt.Sprintf("%d files, %d bytes", len(s.Files), s.Bytes))})
 	}
 	return pins, nil
+}
+
+func lockBase(ctx context.Context, p Pinner, name string) (string, plan.Image, error) {
+	image, err := p.Image(ctx, name)
+	return repository(name) + "@" + image.Manifest, image, err
+}
+
+// lockBuild decides the way from the commit to an image. It is part of the identity: two
+// ways give two programs.
+func (r *Resolved) lockBuild(ctx context.Context, e *spec.Experiment, p Pinner, engine *plan.Engine) ([]plan.Pin, error) {
+	failed := func(field string, err error) error { return &PinError{File: e.File, Field: field, Err: err} }
+	want := r.Source.Build
+	if want == nil {
+		want = spec.NewBuild()
+	}
+	changed := len(want.Patches) > 0 || len(want.Args) > 0 || want.Target != ""
+	if want.Way == "nightly" || want.Way == "auto" && !changed {
+		image, ok, err := p.Nightly(ctx, want.Image, engine.Commit)
+		if err != nil {
+			return nil, failed(fieldNightly, err)
+		}
+		if ok {
+			engine.Build = &plan.Build{Way: "nightly", Image: repository(want.Image) + "@" + image.Manifest}
+			engine.Locked = &image
+			return []plan.Pin{{Field: fieldNightly, Asked: nightly(want.Image, engine.Commit), Found: image.Manifest}}, nil
+		}
+		if want.Way == "nightly" {
+			return nil, failed(fieldNightly, fmt.Errorf("%s is not there, or no longer: such images are removed after some weeks\nways on: engine.source.build.way: wheel, or dockerfile", nightly(want.Image, engine.Commit)))
+		}
+	}
+	if want.Way == "wheel" || want.Way == "auto" && !changed && want.Wheels != "" && want.Base != "" {
+		url, sum, ok, err := p.Wheel(ctx, want.Wheels, engine.Commit)
+		if err != nil {
+			return nil, failed(fieldWheels, err)
+		}
+		if ok {
+			pins := []plan.Pin{{Field: fieldWheels, Asked: want.Wheels, Found: "sha256:" + sum}}
+			base, image, err := lockBase(ctx, p, want.Base)
+			if err != nil {
+				return nil, failed(fieldBuildBase, err)
+			}
+			engine.Build = &plan.Build{Way: "wheel", Base: base, BaseLocked: &image, WheelURL: url, WheelSHA256: sum}
+			return append(pins, plan.Pin{Field: fieldBuildBase, Asked: want.Base, Found: image.Manifest}), nil
+		}
+		if want.Way == "wheel" {
+			return nil, failed(fieldWheels, fmt.Errorf("%s has no wheel of commit %s, or no longer\nways on: engine.source.build.way: dockerfile", want.Wheels, engine.Commit))
+		}
+	}
+	b := &plan.Build{Way: "dockerfile", Platform: p.Platform(), Dockerfile: want.Dockerfile, Target: want.Target}
+	for _, arg := range want.Args {
+		if b.Args == nil {
+			b.Args = map[string]string{}
+		}
+		name, value, _ := strings.Cut(arg, "=")
+		b.Args[name] = value
+	}
+	for i, name := range want.Patches {
+		b.Patches = append(b.Patches, plan.Patch{Name: path.Base(filepath.ToSlash(name)), SHA256: hash(r.Patches[i])})
+	}
+	engine.Build = b
+	return nil, nil
 }
 
 // model is one that the engine loads.

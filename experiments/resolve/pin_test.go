@@ -17,6 +17,8 @@ import (
 type world struct {
 	asked []string
 	err   error
+	// what there is of a commit
+	nightlies, wheels bool
 }
 
 var (
@@ -29,6 +31,23 @@ func (w *world) Image(_ context.Context, name string) (plan.Image, error) {
 	w.asked = append(w.asked, "image "+name)
 	return plan.Image{Platform: "linux/amd64", Index: "sha256:" + strings.Repeat("1", 64), Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)}, w.err
 }
+
+func (w *world) Archive(_ context.Context, path string) (plan.Image, error) {
+	w.asked = append(w.asked, "archive "+path)
+	return plan.Image{Platform: "linux/amd64", Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)}, w.err
+}
+
+func (w *world) Nightly(_ context.Context, repository, commit string) (plan.Image, bool, error) {
+	w.asked = append(w.asked, "nightly "+repository)
+	return plan.Image{Platform: "linux/amd64", Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)}, w.nightlies, w.err
+}
+
+func (w *world) Wheel(_ context.Context, index, commit string) (string, string, bool, error) {
+	w.asked = append(w.asked, "wheel "+index)
+	return index + "/" + commit + "/vllm.whl", strings.Repeat("f", 64), w.wheels, w.err
+}
+
+func (*world) Platform() string { return "linux/amd64" }
 
 func (w *world) Commit(_ context.Context, repo, name string) (string, error) {
 	w.asked = append(w.asked, "commit "+repo+" "+name)
@@ -54,6 +73,7 @@ func TestLock(t *testing.T) {
 		revision string
 		models   []string // of the snapshots
 		unpinned int
+		unfound  int // of what was asked for
 	}{
 		{name: "image by tag", change: func(*spec.Experiment) {},
 			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m main"},
@@ -64,8 +84,8 @@ func TestLock(t *testing.T) {
 		{name: "B14 branch", change: func(e *spec.Experiment) {
 			e.Engine.Source = spec.Source{Commit: "nightly", Repo: "h.example/vllm"}
 		},
-			asked:  []string{"commit h.example/vllm nightly", "model org/m main"},
-			commit: commit, revision: revision, models: []string{"org/m"}},
+			asked:  []string{"commit h.example/vllm nightly", "nightly vllm/vllm-openai", "model org/m main"},
+			commit: commit, revision: revision, models: []string{"org/m"}, unfound: 1},
 		{name: "the command's revision and a draft model", change: func(e *spec.Experiment) {
 			e.Model.Revision = ""
 			e.Engine.Command += ` --revision v2 --speculative-config '{"method":"dflash","model":"z/draft","revision":"v3"}'`
@@ -106,7 +126,7 @@ func TestLock(t *testing.T) {
 			if !slices.Equal(models, c.models) {
 				t.Errorf("snapshots of %q, want %q", models, c.models)
 			}
-			if len(p.Unpinned) != c.unpinned || len(p.Pins) != len(c.asked) {
+			if len(p.Unpinned) != c.unpinned || len(p.Pins) != len(c.asked)-c.unfound {
 				t.Errorf("unpinned %q, pins %+v", p.Unpinned, p.Pins)
 			}
 
@@ -116,6 +136,89 @@ func TestLock(t *testing.T) {
 				t.Errorf("from the plan: got %+v\nwant %+v", again, p)
 			}
 		})
+	}
+}
+
+// TestLockBuild: the way from a commit to an image is part of what is measured.
+func TestLockBuild(t *testing.T) {
+	patch := []byte("--- a\n+++ b\n")
+	dockerfile := plan.Build{Way: "dockerfile", Platform: "linux/amd64", Dockerfile: "docker/Dockerfile"}
+	for _, c := range []struct {
+		name  string
+		world world
+		build *spec.Build
+		asked string
+		want  plan.Build
+		err   string
+	}{
+		{name: "B14 there is a nightly", world: world{nightlies: true}, asked: "nightly vllm/vllm-openai",
+			want: plan.Build{Way: "nightly", Image: "vllm/vllm-openai@" + manifest}},
+		{name: "there is none", asked: "nightly vllm/vllm-openai", want: dockerfile},
+		{name: "a nightly is wanted and gone", build: &spec.Build{Way: "nightly", Image: "o/r"}, asked: "nightly o/r", err: "o/r:nightly-" + commit + " is not there, or no longer"},
+		{name: "a wheel in a base", world: world{wheels: true}, build: &spec.Build{Way: "auto", Image: "o/r", Base: "b/b:1", Wheels: "http://w"}, asked: "nightly o/r, wheel http://w, image b/b:1",
+			want: plan.Build{Way: "wheel", Base: "b/b@" + manifest, BaseLocked: &plan.Image{Platform: "linux/amd64", Index: "sha256:" + strings.Repeat("1", 64), Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)},
+				WheelURL: "http://w/" + commit + "/vllm.whl", WheelSHA256: strings.Repeat("f", 64)}},
+		{name: "a wheel is wanted and gone", build: &spec.Build{Way: "wheel", Base: "b/b:1", Wheels: "http://w"}, asked: "wheel http://w", err: "http://w has no wheel of commit"},
+		{name: "patched: nothing that is built already will do", world: world{nightlies: true, wheels: true},
+			build: &spec.Build{Way: "auto", Image: "o/r", Base: "b/b:1", Wheels: "http://w", Dockerfile: "docker/Dockerfile", Target: "t", Args: []string{"A=1=2", "B="}, Patches: []string{"p/a.patch"}},
+			want: plan.Build{Way: "dockerfile", Platform: "linux/amd64", Dockerfile: "docker/Dockerfile", Target: "t", Args: map[string]string{"A": "1=2", "B": ""},
+				Patches: []plan.Patch{{Name: "a.patch", SHA256: hash(patch)}}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := experiment()
+			e.Engine.Source = spec.Source{Commit: commit, Repo: "h.example/vllm", Build: c.build}
+			read := func(string) ([]byte, error) { return patch, nil }
+			r, err := Resolve(t.Context(), e, Options{Pinner: &c.world, ReadFile: read})
+			var asked []string
+			for _, a := range c.world.asked {
+				if !strings.HasPrefix(a, "commit ") && !strings.HasPrefix(a, "model ") {
+					asked = append(asked, a)
+				}
+			}
+			if got := strings.Join(asked, ", "); got != c.asked {
+				t.Errorf("asked %q, want %q", got, c.asked)
+			}
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("error %v, want %q", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Plan.Identity.Engine.Build; !reflect.DeepEqual(*got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", *got, c.want)
+			}
+			if len(r.Plan.Unpinned) > 0 {
+				t.Errorf("unpinned: %q", r.Plan.Unpinned)
+			}
+			again, err := Resolve(t.Context(), e, Options{Pinner: Locked(r.Plan), ReadFile: read})
+			if err != nil || !reflect.DeepEqual(again.Plan, r.Plan) {
+				t.Errorf("from the plan: %v\ngot  %+v\nwant %+v", err, again, r.Plan)
+			}
+		})
+	}
+}
+
+// TestLockArchive: where the file of an image lies is outside the plan's identity.
+func TestLockArchive(t *testing.T) {
+	var digests []string
+	for _, path := range []string{"a/vllm.tar", "/other/copy.tar"} {
+		e := experiment()
+		e.Engine.Source = spec.Source{Image: spec.ArchivePrefix + path}
+		w := &world{}
+		r := mustResolve(t, e, Options{Pinner: w})
+		if r.Archive != path || r.Plan.Identity.Engine.Image != "oci-archive@"+manifest || w.asked[0] != "archive "+path {
+			t.Errorf("%q, %+v, asked %q", r.Archive, r.Plan.Identity.Engine, w.asked)
+		}
+		digests = append(digests, r.Plan.Digest)
+		if again := mustResolve(t, e, Options{Pinner: Locked(r.Plan)}).Plan; !reflect.DeepEqual(again, r.Plan) {
+			t.Errorf("from the plan: got %+v", again)
+		}
+	}
+	if digests[0] != digests[1] {
+		t.Error("two places of one image give two plans")
 	}
 }
 

@@ -54,8 +54,12 @@ type Resolved struct {
 	Command *servecmd.Command
 	// Source is the experiment's, or attach where that was asked for.
 	Source spec.Source
-	// Lock and Profile are the contents of the files whose hashes the plan holds.
+	// Lock and Profile are the contents of the files whose hashes the plan holds, Patches
+	// those of the commit's patches, in order.
 	Lock, Profile []byte
+	Patches       [][]byte
+	// Archive is the path of an image that is a file, from the experiment's folder.
+	Archive string
 }
 
 // Resolve makes the plan. Only a Pinner waits, and ctx is for it.
@@ -147,15 +151,29 @@ func (r *Resolved) pin(e *spec.Experiment, o Options, id *plan.Identity) error {
 	switch s := r.Source; id.Engine.Source {
 	case "image":
 		id.Engine.Image = s.Image
+		r.Archive, _ = strings.CutPrefix(s.Image, spec.ArchivePrefix)
+		if r.Archive == s.Image {
+			r.Archive = ""
+		}
 	case "commit":
 		id.Engine.Commit, id.Engine.Repo = s.Commit, s.Repo
+		if s.Build == nil {
+			break
+		}
+		for _, name := range s.Build.Patches {
+			b, err := read("engine.source.build.patches", name)
+			if err != nil {
+				return err
+			}
+			r.Patches = append(r.Patches, b)
+		}
 	case "host":
 		id.Engine.Program = s.Host
 	case "wheel":
 		if r.Lock, err = read("engine.source.wheel.lock", s.Wheel.Lock); err != nil {
 			return err
 		}
-		id.Engine.Lock, id.Engine.Python = hash(r.Lock), s.Wheel.Python
+		id.Engine.Lock, id.Engine.Python, id.Engine.Base = hash(r.Lock), s.Wheel.Python, s.Wheel.Base
 		if s.Wheel.Model != "" {
 			script, err := read("engine.source.wheel.model", s.Wheel.Model)
 			if err != nil {
@@ -251,11 +269,17 @@ func unpinned(id *plan.Identity, s spec.Source, c *servecmd.Command) []string {
 		if !hex40.MatchString(id.Engine.Commit) {
 			add("engine.source.commit is %q: only a full commit of 40 hexadecimal digits names one tree", s.Commit)
 		}
+		if id.Engine.Build == nil {
+			add("engine.source.commit does not say how its image is made: plan --lock looks what there is of the commit")
+		}
 	case "host":
 		add("engine.source.host is whatever is installed at %s", s.Host)
 	case "attach":
 		add("engine.source.attach measures a server that somebody else started: its program, model and machine are as found")
 	case "wheel":
+		if id.Engine.Base != "" && !digest.MatchString(id.Engine.Base) {
+			add("engine.source.wheel.base is the tag %q: a tag can be moved or removed", s.Wheel.Base)
+		}
 		if s.Wheel.Python == "" {
 			add("engine.source.wheel.python is not given: the interpreter is the one found")
 		}

@@ -207,7 +207,7 @@ func TestUnpinned(t *testing.T) {
 		{"short commit", func(e *spec.Experiment) {
 			e.Engine.Source = spec.Source{Commit: "73a5831127a9"}
 			e.Model.Revision = strings.Repeat("b", 40)
-		}, []string{"73a5831127a9"}},
+		}, []string{"73a5831127a9", "how its image is made"}},
 		{"draft model", func(e *spec.Experiment) {
 			e.Engine.Source.Image = "vllm/vllm-openai@sha256:" + strings.Repeat("a", 64)
 			e.Model.Revision = strings.Repeat("b", 40)

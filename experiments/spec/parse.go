@@ -224,11 +224,15 @@ func (r *reader) source(e *Experiment, place func(...string) *node) {
 	if repo := r.at["engine.source.repo"]; repo != nil && given[0] != "commit" {
 		r.mistake(repo, "engine.source.repo", "belongs to source commit, not to %s", given[0])
 	}
+	if b := r.at["engine.source.build"]; b != nil && given[0] != "commit" {
+		r.mistake(b, "engine.source.build", "belongs to source commit, not to %s", given[0])
+	}
 	switch given[0] {
 	case "commit":
 		if e.Engine.Source.Repo == "" {
 			e.Engine.Source.Repo = DefaultRepo
 		}
+		r.build(e.Engine.Source.Build)
 	case "wheel":
 		if w := r.at["engine.source.wheel"]; w.kind == mappingNode && r.at["engine.source.wheel.lock"] == nil {
 			r.mistake(w, "engine.source.wheel.lock", "missing: the path of the lock with hashes")
@@ -238,6 +242,26 @@ func (r *reader) source(e *Experiment, place func(...string) *node) {
 	case "image", "commit", "wheel", "host":
 		if r.at["engine.command"] == nil {
 			r.mistake(place("engine"), "engine.command", "missing: the serve command, as source %s starts the engine", given[0])
+		}
+	}
+}
+
+// build checks what goes together in engine.source.build.
+func (r *reader) build(b *Build) {
+	if b == nil {
+		return
+	}
+	const path = "engine.source.build."
+	for _, k := range []string{"target", "args", "patches"} {
+		if n := r.at[path+k]; n != nil && (b.Way == "nightly" || b.Way == "wheel") {
+			r.mistake(n, path+k, "belongs to way dockerfile: an image or a wheel that is built already cannot have it")
+		}
+	}
+	if b.Way == "wheel" {
+		for _, k := range []string{"base", "wheels"} {
+			if r.at[path+k] == nil {
+				r.mistake(r.at["engine.source.build"], path+k, "missing: way wheel needs it")
+			}
 		}
 	}
 }

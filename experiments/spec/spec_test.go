@@ -106,7 +106,7 @@ expect: {rel_tol: 5%}
 	i, no := int64(-1), false
 	want := &Experiment{
 		Name: "full", Title: "A: b", Author: "me", Notes: "Some *notes*.\n\n- more\n",
-		Engine: Engine{Source: Source{Wheel: &Wheel{"a/lock.txt", "3.10", "m.py"}}, Command: "vllm serve m", KVCapacityTokens: 18432, Version: "0.32.0",
+		Engine: Engine{Source: Source{Wheel: &Wheel{Lock: "a/lock.txt", Python: "3.10", Model: "m.py"}}, Command: "vllm serve m", KVCapacityTokens: 18432, Version: "0.32.0",
 			Engine: "sglang", Quantization: "FP8", Backend: "CPU", Repository: "r", Build: "b", Commit: "c"},
 		Model:    Model{"m", "main", "FP8 dynamic"},
 		Hardware: Hardware{"t", "RTX 3060", "12GB", "c", "32 GB", "Ubuntu 24.04.5"},

@@ -60,9 +60,10 @@ type Engine struct {
 
 // Source has exactly one field set.
 type Source struct {
-	Image     string // repo:tag or repo@sha256:…
+	Image     string // repo:tag, repo@sha256:…, or oci-archive:PATH
 	Commit    string // 40 hex, branch or tag of Repo
 	Repo      string // of Commit; default github.com/vllm-project/vllm
+	Build     *Build // of Commit; nil: the defaults
 	Wheel     *Wheel
 	Host      string // path of a vllm program that exists
 	Attach    string // URL
@@ -89,11 +90,27 @@ func (s Source) Kind() string {
 	return ""
 }
 
+// Build says how the image of a commit is made.
+type Build struct {
+	Way        string   // auto (default), nightly, wheel, dockerfile
+	Image      string   // nightly: repository whose tags are looked through
+	Base       string   // wheel: image that the commit's wheel is installed into
+	Wheels     string   // wheel: address of an index with one folder per commit
+	Dockerfile string   // dockerfile: path in the repository
+	Target     string   // dockerfile: stage; empty: the last one
+	Args       []string // dockerfile: NAME=value
+	Patches    []string // dockerfile: paths relative to the experiment's file, in order
+}
+
+// ArchivePrefix begins an image that is a file: oci-archive:PATH.
+const ArchivePrefix = "oci-archive:"
+
 // Wheel is a virtual environment made of pinned wheels.
 type Wheel struct {
 	Lock   string // path of the lock with hashes, relative to the experiment's file
 	Python string // "3.12"
 	Model  string // optional: path of a script that makes the model, relative to the experiment's file
+	Base   string // optional: image with Python and pip, for running it in a container
 }
 
 // Model under test.

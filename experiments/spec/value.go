@@ -526,6 +526,50 @@ func (v *integers) write(int) string {
 	return writeList(texts)
 }
 
+// texts is a list of texts, each of one line.
+type texts struct {
+	p     *[]string
+	what  string
+	check func(string) string // returns what is wrong
+}
+
+func (v *texts) read(r *reader, n *node, path string) {
+	items, ok := r.list(n, path, v.what)
+	if !ok {
+		return
+	}
+	var out []string
+	for i, item := range items {
+		one := ""
+		(&text{p: &one, most: 1000, check: v.check}).read(r, item, fmt.Sprintf("%s[%d]", path, i))
+		if one != "" {
+			out = append(out, one)
+		}
+	}
+	*v.p = out
+}
+func (v *texts) kind() string { return "list of texts" }
+func (v *texts) schema() map[string]any {
+	return map[string]any{"type": "array", "maxItems": maxList, "items": map[string]any{"type": "string", "minLength": 1, "maxLength": 1000}}
+}
+func (v *texts) write(int) string {
+	out := make([]string, len(*v.p))
+	for i, x := range *v.p {
+		out[i] = quoteText(x)
+	}
+	return writeList(out)
+}
+
+// checkArg wants NAME=value.
+func checkArg(s string) string {
+	if name, _, ok := strings.Cut(s, "="); !ok || !argName.MatchString(name) {
+		return fmt.Sprintf("expected NAME=value, got %q", clip(s))
+	}
+	return ""
+}
+
+var argName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 func writeList(texts []string) string {
 	if len(texts) == 0 {
 		return ""

@@ -158,7 +158,7 @@ func (p *Pinner) imageError(ctx context.Context, ref name.Reference, err error) 
 		if d, ok := ref.(name.Digest); ok {
 			return fmt.Errorf("%s no longer has %s, or never had: registries remove what no tag names\nways on: a copy that was kept (an OCI tarball, another registry), or build it from its commit with engine.source.commit", repo, d.DigestStr())
 		}
-		return fmt.Errorf("%s has no tag %q, or no longer: such tags vanish, nightly ones after some days\nways on: %s", repo, ref.Identifier(), vanished(ref.Identifier()))
+		return &noTagError{fmt.Errorf("%s has no tag %q, or no longer: such tags vanish, nightly ones after some days\nways on: %s", repo, ref.Identifier(), vanished(ref.Identifier()))}
 	case http.StatusUnauthorized, http.StatusForbidden:
 		how := "log in with docker login and give --registry-login"
 		if p.o.DockerLogin {
