@@ -198,3 +198,25 @@ func loadLocked(ctx context.Context, path string, data []byte, f experimentFlags
 	}
 	return e, r, nil
 }
+
+// lockNow resolves an experiment with every name pinned, as plan --lock with its
+// defaults would: for executors that take nothing else.
+func lockNow(ctx context.Context, p process, o runOptions) (*spec.Experiment, *resolve.Resolved, error) {
+	l := lockFlags{platform: defaultPlatform, hub: o.hub, login: o.login}
+	f := o.experimentFlags
+	var err error
+	if f.pinner, err = l.pinner(p, filepath.Dir(o.experiment)); err != nil {
+		return nil, nil, err
+	}
+	e, r, err := loadExperiment(ctx, o.experiment, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(r.Plan.Unpinned) > 0 {
+		return nil, nil, usageError{err: fmt.Errorf("%s cannot be pinned, and containers are made by digest only:\n  %s", o.experiment, strings.Join(r.Plan.Unpinned, "\n  "))}
+	}
+	for _, pin := range r.Plan.Pins {
+		fmt.Fprintf(p.stderr, "pinned: %s → %s\n", printable(pin.Asked), printable(pin.Found))
+	}
+	return e, r, nil
+}

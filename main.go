@@ -121,6 +121,7 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 		superviseCmd(p),
 		measureCmd(p, drain),
 		collectCmd(),
+		weightsCmd(p),
 		inspectCmd(p),
 	)
 	// Verbs that measure and serve nothing have nothing to end in order.

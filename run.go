@@ -31,6 +31,7 @@ import (
 
 type runOptions struct {
 	experimentFlags
+	executorFlags
 	experiment string
 	results    string
 	resume     string
@@ -72,6 +73,7 @@ second stops at once. Either way --resume goes on where it ended.`,
 	}
 	f := c.Flags()
 	addExperimentFlags(c, &o.experimentFlags)
+	o.executorFlags.add(c)
 	f.StringVar(&o.results, "results", "results", "folder in which the run is stored")
 	f.StringVar(&o.resume, "resume", "", "go on with an interrupted run: its folder")
 	f.StringVar(&o.keyEnv, "api-key-env", "", "name of the environment variable that holds the server's API key")
@@ -223,8 +225,18 @@ func openSession(ctx context.Context, p process, o runOptions, key string) (*ses
 	if err != nil {
 		return nil, err
 	}
+	name, err := o.choose(s.resolved.Source.Kind())
+	if err != nil {
+		return nil, err
+	}
+	if name == "dagger" && len(s.resolved.Plan.Unpinned) > 0 && len(s.resolved.Plan.Pins) == 0 {
+		// Containers are made by digest and nothing else.
+		if s.experiment, s.resolved, err = lockNow(ctx, p, o); err != nil {
+			return nil, err
+		}
+	}
 	s.baseDir = filepath.Dir(s.experiment.File) // not the folder of a locked plan
-	if err := s.prepare(p, key); err != nil {
+	if err := s.prepare(p, key, o.executorFlags); err != nil {
 		return nil, err
 	}
 	r, err := scrubbed(header(s.experiment, s.resolved, o.experiment, time.Now()), s.secrets)
@@ -235,7 +247,7 @@ func openSession(ctx context.Context, p process, o runOptions, key string) (*ses
 	if s.resolved.Plan.Text, err = scrubbed(s.resolved.Plan.Text, s.secrets); err != nil {
 		return nil, err
 	}
-	r.ID = newRunID(r.StartedAt, r.Name)
+	r.ID, r.Executor = newRunID(r.StartedAt, r.Name), name
 	planJSON, err := s.resolved.Plan.JSON()
 	if err != nil {
 		return nil, err
@@ -289,7 +301,9 @@ func (s *session) reload(ctx context.Context, p process, r record.Run, planJSON,
 		return fmt.Errorf("%s: the experiment now gives another plan (%s) than the stored one (%s): a file it names, or this program, changed since; start a new run", dir, got, stored.Digest)
 	}
 	s.resolved.Plan = stored
-	return s.prepare(p, key)
+	x := o.executorFlags
+	x.executor = cmp.Or(x.executor, r.Executor)
+	return s.prepare(p, key, x)
 }
 
 // takeOver makes a new run that begins with the finished trials of a stored one.
@@ -331,9 +345,9 @@ func newRunID(now time.Time, name string) string {
 	return store.NewRunID(now, name, random)
 }
 
-func (s *session) prepare(p process, key string) error {
+func (s *session) prepare(p process, key string, x executorFlags) error {
 	var err error
-	if s.executor, err = executor(s.resolved.Source.Kind(), p); err != nil {
+	if s.executor, err = x.make(s.resolved.Source.Kind(), p); err != nil {
 		return err
 	}
 	if c := s.resolved.Command; c != nil {
@@ -350,6 +364,7 @@ func (s *session) job(p process, key string, drain <-chan struct{}) pipelines.Jo
 		Plan:      s.resolved.Plan,
 		RunID:     s.partial.Run().ID,
 		Launch:    s.launch,
+		Resumed:   !s.fresh,
 		Done:      s.partial.Done,
 		LogsDir:   s.partial.LogsDir(),
 		CacheDir:  cacheDir(p),
@@ -357,6 +372,8 @@ func (s *session) job(p process, key string, drain <-chan struct{}) pipelines.Jo
 		AttachURL: s.resolved.Source.Attach,
 		APIKey:    key,
 		Profile:   s.resolved.Profile,
+		Archive:   s.resolved.Archive,
+		Patches:   s.resolved.Patches,
 		Secrets:   s.secrets,
 		Drain:     drain,
 	}

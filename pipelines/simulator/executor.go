@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"speedmatrix/experiments/plan"
 	"speedmatrix/pipelines"
 	"speedmatrix/results/record"
 	"speedmatrix/runner"
@@ -18,6 +19,16 @@ type Executor struct {
 
 var _ pipelines.Executor = Executor{}
 
+// Names are a profile's model names and those that a plan asks for.
+func Names(names []string, m plan.Model) []string {
+	for _, name := range append(slices.Clone(m.Served), m.ID) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(slices.Clip(names), name)
+		}
+	}
+	return names
+}
+
 // Execute serves job.Profile (nil: the default) on a free port of loopback for as
 // long as the plan takes.
 func (e Executor) Execute(ctx context.Context, job pipelines.Job, sink runner.Sink) error {
@@ -29,12 +40,7 @@ func (e Executor) Execute(ctx context.Context, job pipelines.Job, sink runner.Si
 		}
 	}
 	// The plan's names are served too: what a profile is called does not matter.
-	m := job.Plan.Identity.Model
-	for _, name := range append(slices.Clone(m.Served), m.ID) {
-		if name != "" && !slices.Contains(p.Models, name) {
-			p.Models = append(slices.Clip(p.Models), name)
-		}
-	}
+	p.Models = Names(p.Models, job.Plan.Identity.Model)
 	p.APIKey = job.APIKey
 
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -1,5 +1,3 @@
-//go:build linux
-
 package supervise
 
 import (
@@ -14,7 +12,8 @@ import (
 )
 
 const (
-	maxLog      = 32 << 20 // bytes of a log that are kept
+	// MaxLog is how many bytes of a log are kept.
+	MaxLog      = 32 << 20
 	maxLine     = 16 << 10 // bytes of a line before it is cut into several
 	tailLines   = 40       // lines kept for an error
 	maxTailLine = 1 << 10  // bytes of each of them
@@ -41,7 +40,7 @@ type Log struct {
 }
 
 func NewLog(out io.Writer, secrets []string, onLine func(string)) *Log {
-	return &Log{out: out, left: maxLog, maxLine: maxLine, onLine: onLine, secrets: record.NewRedactor(secrets...)}
+	return &Log{out: out, left: MaxLog, maxLine: maxLine, onLine: onLine, secrets: record.NewRedactor(secrets...)}
 }
 
 // Write never fails: a full disk must not end the engine. See Close.
@@ -102,7 +101,7 @@ func (w *Log) line(s, end string) {
 	if w.left > 0 && w.err == nil {
 		text := s + end
 		if len(text) > w.left {
-			text = fmt.Sprintf("\n[the log is cut here: it is over %d MiB]\n", maxLog>>20)
+			text = fmt.Sprintf("\n[the log is cut here: it is over %d MiB]\n", MaxLog>>20)
 			w.left = 0
 		}
 		w.left -= len(text)

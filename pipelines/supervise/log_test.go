@@ -59,11 +59,11 @@ func TestLogBounds(t *testing.T) {
 	lines := 0
 	w := NewLog(&out, nil, func(string) { lines++ })
 	line := strings.Repeat("y", 64<<10) + "\n"
-	n := maxLog/len(line) + 10
+	n := MaxLog/len(line) + 10
 	for range n {
 		_, _ = w.Write([]byte(line))
 	}
-	if out.Len() > maxLog+100 || !strings.Contains(out.String(), "the log is cut here") {
+	if out.Len() > MaxLog+100 || !strings.Contains(out.String(), "the log is cut here") {
 		t.Errorf("%d bytes kept", out.Len())
 	}
 	if tail := w.Tail(); len(tail) != tailLines || len(tail[0]) > maxTailLine+5 {

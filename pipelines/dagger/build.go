@@ -1,0 +1,210 @@
+package dagger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	sdk "dagger.io/dagger"
+
+	"speedmatrix/pipelines"
+	"speedmatrix/pipelines/supervise"
+)
+
+// built is source commit: the way that the plan says.
+func (j *job) built(ctx context.Context, img *image) (err error) {
+	e := j.Plan.Identity.Engine
+	b := e.Build
+	if b == nil {
+		return errors.New("engine.source.commit: the plan does not say how the image is made: lock it with plan --lock")
+	}
+	switch b.Way {
+	case "nightly":
+		j.progress("build", "pulling the nightly image of commit %s", e.Commit)
+		if img.container, err = j.from(ctx, b.Image, e.Locked); err != nil {
+			return err
+		}
+		j.note("Image", "%s, the nightly of commit %s", b.Image, e.Commit)
+	case "wheel":
+		return j.overlaid(ctx, img)
+	case "dockerfile":
+		return j.dockerBuilt(img)
+	default:
+		return fmt.Errorf("engine.source.build.way: %q is none that this program knows", b.Way)
+	}
+	return nil
+}
+
+// overlaid is the commit's own wheel in an image that has what the wheel needs.
+func (j *job) overlaid(ctx context.Context, img *image) error {
+	b := j.Plan.Identity.Engine.Build
+	base, err := j.from(ctx, b.Base, b.BaseLocked)
+	if err != nil {
+		return err
+	}
+	j.progress("build", "installing the wheel of commit %s", j.Plan.Identity.Engine.Commit)
+	wheel := "/speedmatrix/" + path.Base(b.WheelURL)
+	file := j.session.HTTP(b.WheelURL, sdk.HTTPOpts{Checksum: "sha256:" + b.WheelSHA256})
+	img.container = base.
+		WithMountedFile(wheel, file).
+		WithExec([]string{"python3", "-m", "pip", "install", "--no-deps", "--no-index", "--force-reinstall", wheel}).
+		WithoutMount(wheel)
+	j.note("Image", "%s with the wheel %s (sha256:%s) of commit %s", b.Base, path.Base(b.WheelURL), b.WheelSHA256, j.Plan.Identity.Engine.Commit)
+	return nil
+}
+
+// dockerBuilt is the repository's own Dockerfile at the commit, with patches in order.
+func (j *job) dockerBuilt(img *image) error {
+	e := j.Plan.Identity.Engine
+	b := e.Build
+	if len(j.Patches) != len(b.Patches) {
+		return fmt.Errorf("engine.source.build.patches: %d files were read, the plan has %d", len(j.Patches), len(b.Patches))
+	}
+	repo, err := j.repository(e.Repo)
+	if err != nil {
+		return err
+	}
+	j.progress("build", "building the image of commit %s", e.Commit)
+	// The whole history with its tags: the build asks git for its version.
+	tree := repo.Commit(e.Commit).Tree(sdk.GitRefTreeOpts{Depth: -1, IncludeTags: true})
+	how := fmt.Sprintf("built from %s at commit %s with %s", e.Repo, e.Commit, b.Dockerfile)
+	if b.Target != "" {
+		how += ", target " + b.Target
+	}
+	for i, p := range b.Patches {
+		tree = tree.WithPatch(string(j.Patches[i]))
+		how += fmt.Sprintf(", patch %s (sha256:%s)", p.Name, p.SHA256)
+	}
+	img.container = tree.DockerBuild(sdk.DirectoryDockerBuildOpts{
+		Dockerfile: b.Dockerfile,
+		Target:     b.Target,
+		Platform:   platform(j.Plan),
+		BuildArgs:  sortedArgs(b.Args),
+	})
+	j.note("Image", "%s", how)
+	return nil
+}
+
+// repository is that of source commit: an address, or a folder of this machine.
+func (j *job) repository(repo string) (*sdk.GitRepository, error) {
+	if strings.Contains(repo, "://") {
+		return j.session.Git(repo), nil
+	}
+	dir, err := filepath.Abs(filepath.Join(j.BaseDir, repo))
+	if filepath.IsAbs(repo) {
+		dir, err = repo, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("engine.source.repo: %w", err)
+	}
+	return j.session.Host().Directory(dir).AsGit(), nil
+}
+
+// wheels is source wheel: the lock's packages in a base image, the same lock that the
+// host executor uses.
+func (j *job) wheels(ctx context.Context, img *image) error {
+	e := j.Plan.Identity.Engine
+	if e.Base == "" {
+		return errors.New("engine.source.wheel.base: a container needs a base image with Python and pip (such as the python image of the same version), and the experiment names none")
+	}
+	if j.Wheel == nil {
+		return errors.New("engine.source.wheel: its files were not read")
+	}
+	base, err := j.from(ctx, e.Base, e.BaseLocked)
+	if err != nil {
+		return err
+	}
+	j.progress("build", "installing the wheels of the lock")
+	const lock = "/speedmatrix/lock.txt"
+	c := j.withInstaller(base.WithNewFile(lock, string(j.Wheel.Lock))).
+		WithExec([]string{"python3", "-m", "pip", "install", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--root-user-action", "ignore", "--requirement", lock})
+	if j.Wheel.ModelScript != "" {
+		if c, err = j.withModelScript(c, img); err != nil {
+			return err
+		}
+	}
+	img.container = j.withoutInstaller(c)
+	j.note("Image", "%s with the wheels of the lock sha256:%s", e.Base, e.Lock)
+	return nil
+}
+
+// modelDir is where a script of the experiment makes the model: the engine is started in
+// it, so the path on its command line leads there.
+const modelDir = "/speedmatrix/model"
+
+func (j *job) withModelScript(c *sdk.Container, img *image) (*sdk.Container, error) {
+	name := pipelines.ModelArgument(j.Plan.Identity.Engine.Argv)
+	if name == "" || !filepath.IsLocal(name) {
+		return nil, fmt.Errorf("engine.command: the model is %q; with engine.source.wheel.model it must be a relative path, where the script's result will lie", name)
+	}
+	script, err := os.ReadFile(j.Wheel.ModelScript)
+	if err != nil {
+		return nil, fmt.Errorf("engine.source.wheel.model: %w", err)
+	}
+	const at = "/speedmatrix/make_model.py"
+	img.workdir = modelDir
+	return c.WithNewFile(at, string(script)).
+		WithNewFile(path.Join(modelDir, path.Dir(name), ".made"), "").
+		WithExec([]string{"python3", "-I", at, path.Join(modelDir, name)}), nil
+}
+
+const caFile = "/speedmatrix/ca.pem"
+
+// caVariables say where programs of this machine find the certificates of the network
+// that it is in; a build in a container is in the same network.
+var caVariables = []string{"SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}
+
+// isInstaller says whether a variable of ours is for whoever installs packages.
+func isInstaller(name string) bool {
+	return strings.HasPrefix(name, "PIP_") && name != "PIP_CERT" && name != "PIP_FIND_LINKS" || strings.HasPrefix(name, "UV_")
+}
+
+// withNetwork lets a step reach what this machine reaches.
+func (j *job) withNetwork(c *sdk.Container) *sdk.Container {
+	for _, name := range caVariables {
+		if file := supervise.Getenv(j.x.Environ, name); file != "" {
+			if _, err := os.Stat(file); err != nil {
+				continue
+			}
+			c = c.WithMountedFile(caFile, j.session.Host().File(file))
+			for _, name := range caVariables {
+				c = c.WithEnvVariable(name, caFile)
+			}
+			return c
+		}
+	}
+	return c
+}
+
+// withInstaller adds what pip needs of our environment, as secrets: an index may have a
+// password in its address.
+func (j *job) withInstaller(c *sdk.Container) *sdk.Container {
+	c = j.withNetwork(c)
+	for _, kv := range j.x.Environ {
+		if name, _, _ := strings.Cut(kv, "="); isInstaller(name) {
+			if s := j.session.secret(envSecret(name)); s != nil {
+				c = c.WithSecretVariable(name, s)
+			}
+		}
+	}
+	return c
+}
+
+func (j *job) withoutInstaller(c *sdk.Container) *sdk.Container {
+	for _, kv := range j.x.Environ {
+		if name, _, _ := strings.Cut(kv, "="); isInstaller(name) {
+			c = c.WithoutSecretVariable(name)
+		}
+	}
+	for _, name := range caVariables {
+		c = c.WithoutEnvVariable(name)
+	}
+	return c.WithoutMount(caFile)
+}
