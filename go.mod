@@ -3,6 +3,7 @@ module speedmatrix
 go 1.26.1
 
 require (
+	dagger.io/dagger v0.21.9
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/charmbracelet/bubbletea v1.3.10
 	github.com/goccy/go-yaml v1.19.2
@@ -27,7 +28,6 @@ require (
 )
 
 require (
-	dagger.io/dagger v0.21.9 // indirect
 	github.com/99designs/gqlgen v0.17.89 // indirect
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
 	github.com/Khan/genqlient v0.8.1 // indirect
