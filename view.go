@@ -152,7 +152,7 @@ type plainView struct {
 }
 
 func (v *plainView) launched(l record.Launch) {
-	if l.EndedAt != nil {
+	if l.EndedAt != nil || l.ExitStatus != "" {
 		return
 	}
 	v.left.begin()

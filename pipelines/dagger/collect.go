@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"speedmatrix/pipelines/container"
@@ -100,6 +101,12 @@ func (j *job) fetch(ctx context.Context, o outcome) error {
 		// The step was ended with the engine's container before it could say so.
 		return &runner.EngineError{Kind: record.FailEngineExit, Reason: exitReason(engine)}
 	case o.err != nil:
+		if m := serviceExited.FindStringSubmatch(o.err.Error()); m != nil {
+			// The whole container, our keeper with it: out of memory, or killed from outside.
+			engine.ExitStatus = "its container ended: " + m[1]
+			engine.LogTail = container.LastLines(c.LogPath(j.Launch))
+			return &runner.EngineError{Kind: record.FailEngineExit, Reason: exitReason(engine)}
+		}
 		return j.engineFailed(ctx, "measure", o.err)
 	}
 	return fmt.Errorf("measure: the step ended with status %d and did not say why; its log is %s", o.status, j.LogsDir)
@@ -126,6 +133,9 @@ func (j *job) ended(l record.Launch, engine container.EngineState) record.Launch
 	}
 	return l
 }
+
+// serviceExited is how a container engine says that the service of a step is gone.
+var serviceExited = regexp.MustCompile(`bound service .* exited: ([^\[\n]+)`)
 
 func exitReason(e container.EngineState) string {
 	reason := e.ExitStatus
