@@ -114,6 +114,7 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 	root.AddCommand(
 		runCmd(p, drain),
 		planCmd(p),
+		buildCmd(p),
 		importCmd(p),
 		reportCmd(p),
 		simulateCmd(p, drain),

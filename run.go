@@ -216,26 +216,14 @@ type session struct {
 
 // openSession makes a new run folder, or opens one that was interrupted.
 func openSession(ctx context.Context, p process, o runOptions, key string) (*session, error) {
-	s := &session{launch: 1, fresh: true}
 	if o.resume != "" {
+		s := &session{launch: 1, fresh: true}
 		return s, s.resume(ctx, p, o, key)
 	}
-	var err error
-	s.experiment, s.resolved, err = loadExperiment(ctx, o.experiment, o.experimentFlags)
+	s, name, err := resolveFor(ctx, p, o)
 	if err != nil {
 		return nil, err
 	}
-	name, err := o.choose(s.resolved.Source.Kind())
-	if err != nil {
-		return nil, err
-	}
-	if name == "dagger" && len(s.resolved.Plan.Unpinned) > 0 && len(s.resolved.Plan.Pins) == 0 {
-		// Containers are made by digest and nothing else.
-		if s.experiment, s.resolved, err = lockNow(ctx, p, o); err != nil {
-			return nil, err
-		}
-	}
-	s.baseDir = filepath.Dir(s.experiment.File) // not the folder of a locked plan
 	if err := s.prepare(p, key, o.executorFlags); err != nil {
 		return nil, err
 	}
@@ -254,6 +242,25 @@ func openSession(ctx context.Context, p process, o runOptions, key string) (*ses
 	}
 	s.partial, err = store.Create(o.results, r, planJSON, scrub(s.experiment.Raw, s.secrets))
 	return s, err
+}
+
+// resolveFor resolves an experiment for who will carry it out.
+func resolveFor(ctx context.Context, p process, o runOptions) (s *session, executor string, err error) {
+	s = &session{launch: 1, fresh: true}
+	if s.experiment, s.resolved, err = loadExperiment(ctx, o.experiment, o.experimentFlags); err != nil {
+		return nil, "", err
+	}
+	if executor, err = o.choose(s.resolved.Source.Kind()); err != nil {
+		return nil, "", err
+	}
+	if executor == "dagger" && len(s.resolved.Plan.Unpinned) > 0 && len(s.resolved.Plan.Pins) == 0 {
+		// Containers are made by digest and nothing else.
+		if s.experiment, s.resolved, err = lockNow(ctx, p, o); err != nil {
+			return nil, "", err
+		}
+	}
+	s.baseDir = filepath.Dir(s.experiment.File) // not the folder of a locked plan
+	return s, executor, nil
 }
 
 // resume opens a run that was interrupted. An unfinished one goes on in its own
@@ -360,13 +367,17 @@ func (s *session) prepare(p process, key string, x executorFlags) error {
 }
 
 func (s *session) job(p process, key string, drain <-chan struct{}) pipelines.Job {
+	j := s.jobOf(p, s.partial.Run().ID, s.partial.LogsDir(), key, drain)
+	j.Launch, j.Resumed, j.Done = s.launch, !s.fresh, s.partial.Done
+	return j
+}
+
+// jobOf is the job but for what a run that is stored adds.
+func (s *session) jobOf(p process, id, logs, key string, drain <-chan struct{}) pipelines.Job {
 	j := pipelines.Job{
 		Plan:      s.resolved.Plan,
-		RunID:     s.partial.Run().ID,
-		Launch:    s.launch,
-		Resumed:   !s.fresh,
-		Done:      s.partial.Done,
-		LogsDir:   s.partial.LogsDir(),
+		RunID:     id,
+		LogsDir:   logs,
 		CacheDir:  cacheDir(p),
 		BaseDir:   s.baseDir,
 		AttachURL: s.resolved.Source.Attach,

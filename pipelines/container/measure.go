@@ -151,7 +151,7 @@ func (m *measuring) run(ctx context.Context) error {
 		case isClosed(m.exited):
 			return &runner.EngineError{Kind: record.FailEngineExit, Reason: "before it was ready: " + m.exitReason()}
 		}
-		return fmt.Errorf("%w%s", err, supervise.Quote(lastLines(filepath.Join(m.launchDir, logFile)), 6))
+		return fmt.Errorf("%w%s", err, supervise.Quote(LastLines(filepath.Join(m.launchDir, logFile)), 6))
 	}
 	m.ready.Store(true)
 	m.mu.Lock()
@@ -300,8 +300,8 @@ func (f *follower) read() {
 	}
 }
 
-// lastLines reads the end of a log.
-func lastLines(path string) []string {
+// LastLines reads the end of a log.
+func LastLines(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil

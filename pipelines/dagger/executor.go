@@ -110,7 +110,7 @@ type job struct {
 
 // newJob prepares what needs no engine, and with it all that must stay secret: the
 // session is started with it.
-func (x Executor) newJob(ctx context.Context, pj pipelines.Job, sink runner.Sink) (*job, error) {
+func (x Executor) newJob(ctx context.Context, pj pipelines.Job, sink runner.Sink, push ...string) (*job, error) {
 	j := &job{Job: pj, x: x, sink: &lockedSink{sink: sink}, launchID: fmt.Sprintf("%s-%d-%s", pj.RunID, pj.Launch, rand.Text()[:8])}
 	var err error
 	claimed := pj.Plan.Text.Hardware["gpu"]
@@ -137,7 +137,7 @@ func (x Executor) newJob(ctx context.Context, pj pipelines.Job, sink runner.Sink
 	if token := supervise.Getenv(x.Environ, tokenVariable); token != "" {
 		values[secretToken] = token
 	}
-	if err := j.login(ctx, values); err != nil {
+	if err := j.login(ctx, values, push); err != nil {
 		return nil, err
 	}
 	for i, word := range j.serve.Args {
@@ -189,8 +189,8 @@ func (j *job) note(label, format string, a ...any) {
 	j.settings = append(j.settings, record.Field{Label: label, Value: j.redact.Redact(fmt.Sprintf(format, a...))})
 }
 
-// execute prepares in starting, which a drain ends, and measures in ctx.
-func (j *job) execute(ctx, starting context.Context) (err error) {
+// inSession connects, does f, and ends the session.
+func (j *job) inSession(ctx context.Context, f func() error) (err error) {
 	if j.tmp, err = os.MkdirTemp("", "speedmatrix-"); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (j *job) execute(ctx, starting context.Context) (err error) {
 	defer func() { err = errors.Join(err, stream.Close()) }()
 
 	j.progress("build", "connecting to the Dagger engine")
-	if j.session, err = j.connect(starting, stream); err != nil {
+	if j.session, err = j.connect(ctx, stream); err != nil {
 		return err
 	}
 	defer func() {
@@ -211,9 +211,18 @@ func (j *job) execute(ctx, starting context.Context) (err error) {
 		err = errors.Join(err, j.session.close())
 	}()
 	j.note("Dagger engine", "%s", j.session.version)
-	if err := j.checkEngine(starting); err != nil {
+	if err := j.checkEngine(ctx); err != nil {
 		return err
 	}
+	return f()
+}
+
+// execute prepares in starting, which a drain ends, and measures in ctx.
+func (j *job) execute(ctx, starting context.Context) error {
+	return j.inSession(starting, func() error { return j.carryOut(ctx, starting) })
+}
+
+func (j *job) carryOut(ctx, starting context.Context) error {
 	if j.Resumed {
 		if err := j.takeOver(starting); err != nil {
 			return err

@@ -131,12 +131,12 @@ func (j *job) from(ctx context.Context, ref string, locked *plan.Image) (*sdk.Co
 }
 
 // login gets the credentials for the registries of the plan's images.
-func (j *job) login(ctx context.Context, values map[string]string) error {
+func (j *job) login(ctx context.Context, values map[string]string, push []string) error {
 	if j.x.Login == nil {
 		return nil
 	}
 	e := j.Plan.Identity.Engine
-	refs := []string{e.Image, e.Base}
+	refs := append([]string{e.Image, e.Base}, push...)
 	if e.Build != nil {
 		refs = append(refs, e.Build.Image, e.Build.Base)
 	}
@@ -260,6 +260,12 @@ func (j *job) inspect(ctx context.Context, img *image) (err error) {
 		return err
 	}
 	f := &img.facts
+	if len(f.Disks) > 0 {
+		if w := j.cacheLimits.warning(f.Disks[0].TotalBytes, f.Disks[0].FreeBytes); w != "" {
+			j.progress("build", "warning: %s", w)
+			j.note("Warning", "%s", w)
+		}
+	}
 	if len(f.Packages) > 0 {
 		j.note("Packages", "%d, their list is logs/%s", len(f.Packages), j.packagesLog())
 		if err := j.writePackages(f.Packages); err != nil {

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	sdk "dagger.io/dagger"
@@ -83,7 +85,11 @@ func (j *job) model(ctx context.Context, img *image, s plan.Snapshot, index int)
 		}
 	} else {
 		m.at = path.Join(container.HubDir, weights.HubFolder(s.ID))
-		args = append(args, "--source", j.x.Hub)
+		hub, err := j.hub(&step)
+		if err != nil {
+			return m, err
+		}
+		args = append(args, "--source", hub)
 		for _, ref := range j.refs(s, index) {
 			args = append(args, "--ref", ref)
 		}
@@ -98,6 +104,27 @@ func (j *job) model(ctx context.Context, img *image, s plan.Snapshot, index int)
 	}
 	j.note("Model", "%s %s, %d files, %d bytes", s.ID, cmp.Or(s.Revision, "from a folder"), len(s.Files), s.Bytes)
 	return m, nil
+}
+
+// hub is the address of the hub for a step. One on this machine's loopback is not where
+// the step runs, so it is brought there.
+func (j *job) hub(step **sdk.Container) (string, error) {
+	u, err := url.Parse(j.x.Hub)
+	if err != nil || u.Hostname() == "" {
+		return "", fmt.Errorf("the hub %q is no address", j.x.Hub)
+	}
+	ip := net.ParseIP(u.Hostname())
+	if u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return j.x.Hub, nil
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil || u.Scheme != "http" {
+		return "", fmt.Errorf("the hub %s is on this machine: give it as http://127.0.0.1:PORT", j.x.Hub)
+	}
+	service := j.session.Host().Service([]sdk.PortForward{{Backend: port, Frontend: port}}, sdk.HostServiceOpts{Host: u.Hostname()})
+	*step = (*step).WithServiceBinding("hub", service)
+	u.Host = net.JoinHostPort("hub", u.Port())
+	return u.String(), nil
 }
 
 // refs are the names by which the engine asks for a revision: what the experiment or the
