@@ -19,7 +19,8 @@ func superviseCmd(p process) *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			status := 0
-			if slices.Contains(args, "--launch-dir") {
+			own := args[:max(0, slices.Index(args, "--"))] // what follows is the engine's
+			if slices.Contains(own, "--launch-dir") {
 				status = container.Supervise(args, p.environ(), p.stdout, p.stderr)
 			} else {
 				status = supervise.Main(args)

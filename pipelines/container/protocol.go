@@ -53,7 +53,8 @@ type EngineState struct {
 	StartedAt time.Time `json:"started_at"`
 	Argv      []string  `json:"argv"`            // as executed, redacted
 	Error     string    `json:"error,omitempty"` // it could not be started
-	// ExitStatus is set when the engine's first process ended: "exit status 1".
+	// ExitStatus is set when the engine's first process ended by itself, before we told it
+	// to: "exit status 1".
 	ExitStatus string     `json:"exit_status,omitempty"`
 	ExitedAt   *time.Time `json:"exited_at,omitempty"`
 	LogTail    []string   `json:"log_tail,omitempty"` // when it ended

@@ -176,11 +176,14 @@ func (p *Process) ExitStatus() string {
 	return p.status
 }
 
-// ReadLog waits, not for long, until the log of a process that exited was read.
-func (p *Process) ReadLog() {
+// ReadLog waits, not for long, until the log of a process that exited was read, and says
+// whether it was: who outlives the first process may go on printing.
+func (p *Process) ReadLog() bool {
 	select {
 	case <-p.logDone:
+		return true
 	case <-time.After(logLimit):
+		return false
 	}
 }
 
