@@ -1,8 +1,13 @@
 package container
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+
+	"speedmatrix/pipelines"
+	"speedmatrix/pipelines/supervise"
 )
 
 // argVariable is where a word of the command is kept that holds a secret. The command
@@ -29,6 +34,19 @@ func withSecrets(argv, environ []string) []string {
 			if value, ok := strings.CutPrefix(kv, name+"="); ok {
 				out[i] = value
 			}
+		}
+	}
+	return out
+}
+
+// secretsOf lists what must not be written.
+func secretsOf(environ []string) []string {
+	var out []string
+	// A list that cannot be read was not made by us; the key alone is then known.
+	_ = json.Unmarshal([]byte(supervise.Getenv(environ, SecretsVariable)), &out)
+	for _, name := range []string{pipelines.KeyVariable, KeyVariable} {
+		if v := supervise.Getenv(environ, name); v != "" && !slices.Contains(out, v) {
+			out = append(out, v)
 		}
 	}
 	return out

@@ -3,7 +3,6 @@ package container
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"speedmatrix/pipelines"
 	"speedmatrix/pipelines/nvidia"
 	"speedmatrix/pipelines/supervise"
 	"speedmatrix/results/record"
@@ -240,19 +238,6 @@ func engineEnv(environ, keep []string) []string {
 	for _, name := range []string{"HOME", "PATH"} {
 		if v := supervise.Getenv(environ, name); v != "" && supervise.Getenv(out, name) == "" {
 			out = append(out, name+"="+v)
-		}
-	}
-	return out
-}
-
-// secretsOf lists what must not be written.
-func secretsOf(environ []string) []string {
-	var out []string
-	// A list that cannot be read was not made by us; the key alone is then known.
-	_ = json.Unmarshal([]byte(supervise.Getenv(environ, SecretsVariable)), &out)
-	for _, name := range []string{pipelines.KeyVariable, KeyVariable} {
-		if v := supervise.Getenv(environ, name); v != "" && !slices.Contains(out, v) {
-			out = append(out, v)
 		}
 	}
 	return out

@@ -123,3 +123,11 @@ func (w *Log) line(s, end string) {
 		w.onLine(s)
 	}
 }
+
+// Quote renders the last n lines of a log for an error.
+func Quote(tail []string, n int) string {
+	if len(tail) == 0 {
+		return "; it printed nothing"
+	}
+	return "; it printed last:\n    " + strings.Join(tail[max(0, len(tail)-n):], "\n    ")
+}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -259,14 +258,6 @@ func Run(ctx context.Context, self string, c Command) error {
 		return fmt.Errorf("%s: %s%s", filepath.Base(c.Program), status, Quote(c.Log.Tail(), 12))
 	}
 	return nil
-}
-
-// Quote renders the last n lines of a log for an error.
-func Quote(tail []string, n int) string {
-	if len(tail) == 0 {
-		return "; it printed nothing"
-	}
-	return "; it printed last:\n    " + strings.Join(tail[max(0, len(tail)-n):], "\n    ")
 }
 
 func closeAll(files ...*os.File) error {
