@@ -42,6 +42,7 @@ What is printed can stand as engine.source.image of an experiment.`,
 	c.Flags().StringVarP(&b.Output, "output", "o", "", "file to write the image to, as an OCI archive")
 	c.Flags().StringVar(&b.Publish, "publish", "", "repository:tag to push the image to")
 	c.Flags().StringVar(&o.binary, "container-binary", "", "static build of this program for the image's platform (default: this program)")
+	c.Flags().StringVar(&o.hub, "hub", "", "address of the hub of models (default: $HF_ENDPOINT, else "+defaultHub+")")
 	c.Flags().BoolVar(&o.login, "registry-login", false, "use the credentials of docker login")
 	return c
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"speedmatrix/pipelines/dagger"
 )
 
 func doctorCmd(p process) *cobra.Command {
@@ -83,7 +84,7 @@ func (c check) print(w io.Writer) int {
 }
 
 func checks(ctx context.Context, p process, results string) []check {
-	return []check{
+	return append([]check{
 		resultsFolder(results),
 		diskSpace(cacheDir(p)),
 		fileLimit(),
@@ -91,17 +92,38 @@ func checks(ctx context.Context, p process, results string) []check {
 		python(ctx),
 		{name: "uv", why: "makes source wheel faster", has: look("uv"), mend: "python3 -m pip install uv", soft: true},
 		{name: "nvidia-smi", why: "GPU facts of source host and wheel", has: look("nvidia-smi"), mend: "install the NVIDIA driver, if there is a GPU", soft: true},
-		containerEngine(cmp.Or(look("docker"), look("podman"))),
-	}
+	}, containers(ctx, p)...)
 }
 
-func containerEngine(path string) check {
-	const later = "for later: sources image and commit, which this version cannot run yet"
-	c := check{name: "container engine", why: later, mend: "nothing to mend", soft: true}
-	if path != "" {
-		c.has = path + ", " + later
+// containers are the checks of sources image and commit. An engine that is named is asked;
+// none is started.
+func containers(ctx context.Context, p process) []check {
+	h := dagger.Look(ctx, p.environ())
+	const why = "sources image and commit are measured in containers"
+	cli := check{name: "dagger CLI", why: why, soft: true, mend: "install version " + dagger.SDKVersion + " of it (docs/dagger.md)"}
+	switch {
+	case h.CLIError != nil && h.CLI != "":
+		cli.soft, cli.mend = false, h.CLIError.Error()
+	case h.CLI != "":
+		cli.has = fmt.Sprintf("version %s at %s", h.CLIVersion, h.CLI)
 	}
-	return c
+	engine := check{name: "Dagger engine", why: why, soft: true, mend: "install Docker or Podman, which the CLI starts one with, or name one in " + dagger.RunnerVariable}
+	switch {
+	case h.EngineError != nil:
+		engine.soft, engine.mend = false, h.EngineError.Error()
+	case h.Engine != "":
+		engine.has = "version " + h.Engine
+		if !h.GPUs {
+			engine.has += ", without GPUs unless it was started with them (docs/dagger.md)"
+		}
+	case h.Starts != "":
+		engine.has = "the CLI starts one with " + h.Starts
+	}
+	binary := check{name: "static build", why: "the same program runs in the containers", soft: true, mend: "CGO_ENABLED=0 go build"}
+	if dagger.Static(p.self) == nil {
+		binary.has = p.self
+	}
+	return []check{cli, engine, binary}
 }
 
 func look(name string) string {

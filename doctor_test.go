@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"speedmatrix/pipelines/dagger"
 )
 
 func TestPythons(t *testing.T) {
@@ -33,18 +37,29 @@ func TestPythons(t *testing.T) {
 
 func TestDoctorLines(t *testing.T) {
 	var b bytes.Buffer
-	lacks := containerEngine("").print(&b) + containerEngine("/usr/bin/docker").print(&b) +
+	// No CLI, and one that is of another version.
+	old := filepath.Join(t.TempDir(), "dagger")
+	if err := os.WriteFile(old, []byte("#!/bin/sh\necho dagger v0.18.2 linux/amd64\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lacks := 0
+	for _, environ := range [][]string{{"PATH=/none"}, {"PATH=/bin:/usr/bin", dagger.CLIVariable + "=" + old}} {
+		for _, c := range containers(t.Context(), process{self: "/none", environ: func() []string { return environ }})[:1] {
+			lacks += c.print(&b)
+		}
+	}
+	lacks +=
 		check{name: "loopback", why: "the engine listens there", mend: "ip link set lo up"}.print(&b)
 	err := verdict(&b, lacks)
 	var status exitStatus
 	if !errors.As(err, &status) || exitCode(err) != exitWrong || !quiet(err) {
 		t.Errorf("error %v", err)
 	}
-	want := `no     container engine       for later: sources image and commit, which this version cannot run yet; nothing to mend
-has    container engine       /usr/bin/docker, for later: sources image and commit, which this version cannot run yet
+	want := `no     dagger CLI             sources image and commit are measured in containers; install version ` + dagger.SDKVersion + ` of it (docs/dagger.md)
+lacks  dagger CLI             sources image and commit are measured in containers; mend it with: it is version 0.18.2: ` + dagger.Install + `
 lacks  loopback               the engine listens there; mend it with: ip link set lo up
 
-1 thing is lacking; its line names what mends it
+2 things are lacking; their lines name what mends them
 `
 	if b.String() != want {
 		t.Errorf("got\n%s", b.String())

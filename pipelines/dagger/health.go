@@ -36,7 +36,7 @@ func Look(ctx context.Context, environ []string) Health {
 		}
 		h.CLIVersion, h.CLIError = cliVersion(ctx, h.CLI, environ)
 		if h.CLIError == nil && !sameMinor(h.CLIVersion, SDKVersion) {
-			h.CLIError = fmt.Errorf("it is version %s: %s", h.CLIVersion, install)
+			h.CLIError = fmt.Errorf("it is version %s: %s", h.CLIVersion, Install)
 		}
 		if h.CLIError != nil {
 			return h

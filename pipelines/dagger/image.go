@@ -73,6 +73,9 @@ func staticBinary(path string, platform sdk.Platform) error {
 	return nil
 }
 
+// Static says why a program could not run in a container of the default platform.
+func Static(path string) error { return staticBinary(path, defaultPlatform) }
+
 // ours is this program as a file of the engine's.
 func (j *job) ours() *sdk.File {
 	self, err := filepath.Abs(j.x.Self)
@@ -322,7 +325,7 @@ func (j *job) engineFailed(ctx context.Context, what string, err error) error {
 	}
 	var exec *sdk.ExecError
 	if errors.As(err, &exec) {
-		said := cmp.Or(strings.TrimSpace(exec.Stderr), strings.TrimSpace(exec.Stdout))
+		said := cmp.Or(strings.TrimSpace(exec.Stderr), strings.TrimSpace(exec.Stdout), traceparent.ReplaceAllString(exec.Message(), ""))
 		return fmt.Errorf("%s: %s: exit status %d%s", what, j.redact.Redact(strings.Join(exec.Cmd, " ")), exec.ExitCode, quote(j.redact.Redact(said), 12))
 	}
 	text := traceparent.ReplaceAllString(strings.TrimPrefix(err.Error(), "input: "), "")

@@ -56,8 +56,8 @@ type session struct {
 	secrets secretStore
 }
 
-// install says how the CLI gets onto this machine.
-var install = "install version " + SDKVersion + " of the dagger CLI (DAGGER_VERSION=" + SDKVersion + " with its install script, see docs/dagger.md) and put it on the PATH, or name it in " + CLIVariable
+// Install says how the CLI gets onto this machine.
+const Install = "install version " + SDKVersion + " of the dagger CLI (DAGGER_VERSION=" + SDKVersion + " with its install script, see docs/dagger.md) and put it on the PATH, or name it in " + CLIVariable
 
 // FindCLI is the path of the dagger CLI: what the variable names, or the program on
 // the PATH.
@@ -71,7 +71,7 @@ func FindCLI(environ []string) (string, error) {
 	if path, ok := supervise.LookPath("dagger", environ); ok {
 		return path, nil
 	}
-	return "", fmt.Errorf("there is no dagger CLI here: %s", install)
+	return "", fmt.Errorf("there is no dagger CLI here: %s", Install)
 }
 
 // inSession says that this program was started inside a session, which it then uses.
@@ -109,7 +109,7 @@ func checked(ctx context.Context, client *sdk.Client, secrets secretStore, end f
 		return nil, errors.Join(fmt.Errorf("ask the engine for its version: %w", err), end())
 	}
 	if !sameMinor(s.version, SDKVersion) {
-		return nil, errors.Join(fmt.Errorf("the Dagger engine is version %s and this program speaks %s: %s; or start an engine of that version and name it in %s", s.version, SDKVersion, install, RunnerVariable), end())
+		return nil, errors.Join(fmt.Errorf("the Dagger engine is version %s and this program speaks %s: %s; or start an engine of that version and name it in %s", s.version, SDKVersion, Install, RunnerVariable), end())
 	}
 	return s, nil
 }

@@ -53,7 +53,7 @@ func (j *job) model(ctx context.Context, img *image, s plan.Snapshot, index int)
 	const file, folder, source = "/speedmatrix/snapshot.json", "/speedmatrix/fill", "source"
 	args := []string{container.Binary, "weights", "--snapshot", file, "--dir", folder}
 	step := j.withNetwork(j.withUs(img.container)).
-		WithUser("root").
+		WithUser("0:0").
 		WithNewFile(file, string(snapshot)).
 		WithEnvVariable(container.RunVariable, j.launchID). // the volume may have been emptied since
 		With(j.mount(folder, m.volume))

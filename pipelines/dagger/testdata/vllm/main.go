@@ -3,7 +3,7 @@
 // noticed.
 //
 //	vllm serve MODEL …
-//	vllm version VERSION        writes the metadata of a vllm package (for Dockerfiles)
+//	vllm version                makes $VERSION the version of its package (for Dockerfiles)
 package main
 
 import (
@@ -27,12 +27,16 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) == 2 && args[0] == "version" {
-		dir := "/usr/lib/python3/dist-packages/vllm-" + args[1] + ".dist-info"
+	if len(args) == 1 && args[0] == "version" {
+		const packages = "/usr/lib/python3/dist-packages"
+		if err := os.RemoveAll(packages); err != nil {
+			return err
+		}
+		dir := filepath.Join(packages, "vllm-"+os.Getenv("VERSION")+".dist-info")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(dir, "METADATA"), []byte("Metadata-Version: 2.1\nName: vllm\nVersion: "+args[1]+"\n"), 0o644)
+		return os.WriteFile(filepath.Join(dir, "METADATA"), []byte("Metadata-Version: 2.1\nName: vllm\nVersion: "+os.Getenv("VERSION")+"\n"), 0o644)
 	}
 	cfg, err := simulator.FromServeArgs(args, os.Getenv)
 	if err != nil {
