@@ -106,6 +106,9 @@ func ModelArgument(argv []string) string {
 		return argv[i+1]
 	}
 	model, _ := servecmd.Flag(argv, "--model")
+	if model == "" && len(argv) > 0 && !strings.HasPrefix(argv[0], "-") && !isProgram(argv[0]) {
+		model = argv[0] // what follows an image
+	}
 	return model
 }
 
@@ -118,6 +121,8 @@ const serverModule = "vllm.entrypoints.openai.api_server"
 //	vllm serve MODEL …          the entrypoint is left out; a path of the program too
 //	serve MODEL …               "vllm" is put in front
 //	python3 -m MODULE …         the entrypoint is left out
+//	-m MODULE …                 what follows docker run --entrypoint python3 IMAGE:
+//	                            "python3" is put in front
 //	MODEL … or --model MODEL …  what follows the image in docker run: the entrypoint is
 //	                            put in front
 func WithEntrypoint(entrypoint, argv []string) (out []string, note string, err error) {
@@ -126,13 +131,19 @@ func WithEntrypoint(entrypoint, argv []string) (out []string, note string, err e
 	}
 	program := path.Base(argv[0])
 	switch {
-	case program == "vllm", isPython(program):
+	case isProgram(program):
 		if argv[0] != program {
 			note = fmt.Sprintf("the command names %s, which is of another machine: the image's own %s was started", argv[0], program)
 		}
 		return append([]string{program}, argv[1:]...), note, nil
 	case argv[0] == "serve":
 		return append([]string{"vllm"}, argv...), "", nil
+	case argv[0] == "-m":
+		return append([]string{"python3"}, argv...), "", nil
+	case unexpanded.MatchString(argv[0]):
+		return nil, "", fmt.Errorf("engine.command: %q: no shell runs here that could expand it; write the value out", argv[0])
+	case len(argv) > 1 && argv[1] == "serve":
+		return nil, "", fmt.Errorf("engine.command: it begins with %q; in a container it must begin with vllm (or python3 -m …), or with what follows the image in docker run", argv[0])
 	}
 	switch {
 	case slices.Contains(entrypoint, serverModule):
@@ -152,6 +163,8 @@ func WithEntrypoint(entrypoint, argv []string) (out []string, note string, err e
 	return append([]string{"vllm", "serve"}, argv...), note, nil
 }
 
-func isPython(program string) bool {
-	return program == "python" || strings.HasPrefix(program, "python3")
+// isProgram says whether a word can only be the program of a serve command, not a model.
+func isProgram(word string) bool {
+	name := path.Base(word)
+	return name == "vllm" || name == "python" || strings.HasPrefix(name, "python3")
 }

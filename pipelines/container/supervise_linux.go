@@ -210,6 +210,9 @@ func start(argv, env, environ []string, grace time.Duration, log *supervise.Log)
 	program := argv[0]
 	if !strings.ContainsRune(program, '/') {
 		path, ok := supervise.LookPath(program, environ)
+		if !ok && program == "python" { // many images have it under this name only
+			path, ok = supervise.LookPath("python3", environ)
+		}
 		if !ok {
 			return nil, fmt.Errorf("the image has no program %q on its PATH (%s): choose an image that holds the engine", program, supervise.Getenv(environ, "PATH"))
 		}

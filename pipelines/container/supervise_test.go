@@ -436,6 +436,19 @@ func TestSuperviseCannotStart(t *testing.T) {
 	}
 }
 
+// Images have Python under the name python3, published commands call it python.
+func TestSupervisePython(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(t, t.TempDir(), "--", "python", "fake", "print=here", "exit=0")
+	if err := os.Symlink(self(t), filepath.Join(strings.TrimPrefix(k.cmd.Env[0], "PATH="), "python3")); err != nil {
+		t.Fatal(err)
+	}
+	k.start(t)
+	if s := k.state(t, exited); s.ExitStatus != "exit status 0" || !slices.Equal(s.LogTail, []string{"here"}) {
+		t.Errorf("state %+v", s)
+	}
+}
+
 // A container that is started again behind our back goes on in the same folder.
 func TestSuperviseCountsItsStarts(t *testing.T) {
 	t.Parallel()
