@@ -34,10 +34,17 @@ func weightsCmd(p process) *cobra.Command {
 			}
 			o.Snapshot = s
 			if tokenEnv != "" {
-				o.Token = p.getenv(tokenEnv)
+				if o.Token = p.getenv(tokenEnv); o.Token == "" {
+					return usageError{err: fmt.Errorf("weights: --token-env: the environment variable %s is not set or empty (give the variable's name, not the token)", clip(tokenEnv, 4))}
+				}
+				o.TokenVariable = tokenEnv
 			}
 			o.Progress = func(done, total int64) {
-				fmt.Fprintf(p.stderr, "%s: %.1f of %.1f GB\n", printable(s.ID), float64(done)/1e9, float64(total)/1e9)
+				unit, name := 1e9, "GB"
+				if total < 1e9 {
+					unit, name = 1e6, "MB"
+				}
+				fmt.Fprintf(p.stderr, "%s: %.1f of %.1f %s\n", printable(s.ID), float64(done)/unit, float64(total)/unit, name)
 			}
 			return weights.Fetch(c.Context(), o)
 		},

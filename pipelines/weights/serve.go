@@ -2,6 +2,8 @@ package weights
 
 import (
 	"context"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -13,9 +15,10 @@ import (
 )
 
 // Serve hands the files of a snapshot out of a folder, in the form in which [Fetch] asks
-// a hub, until ctx ends. What else lies in the folder is not there.
+// for a snapshot without revision, until ctx ends. What else lies in the folder is not
+// there. Links are followed, as they are when a plan is locked.
 func Serve(ctx context.Context, l net.Listener, dir string, s plan.Snapshot) error {
-	server := &http.Server{Handler: handler(dir, s), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: handler(dir, s), ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	err := server.Serve(l)
@@ -36,17 +39,20 @@ func handler(dir string, s plan.Snapshot) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		f, err := os.Open(filepath.Join(dir, filepath.FromSlash(name)))
+		// Asked before it is opened: opening a pipe would wait for its other end.
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		fi, err := os.Stat(file)
+		if err != nil || !fi.Mode().IsRegular() {
+			http.NotFound(w, r)
+			return
+		}
+		f, err := os.Open(file)
 		if err != nil {
 			http.NotFound(w, r)
 			return
 		}
 		defer f.Close()
-		fi, err := f.Stat()
-		if err != nil || !fi.Mode().IsRegular() {
-			http.NotFound(w, r)
-			return
-		}
+		w.Header().Set("Content-Type", "application/octet-stream")
 		http.ServeContent(w, r, "", fi.ModTime(), f)
 	})
 }
