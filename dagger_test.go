@@ -134,7 +134,7 @@ func TestDagger(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(wrong), "a.patch"), []byte(patch), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out := d.cli(t, 1, "run", "--results", d.results, wrong); !strings.Contains(out, "was built from commit bbbbbbbbb") {
+		if out := d.cli(t, 1, "run", "--hub", d.hub, "--results", d.results, wrong); !strings.Contains(out, "was built from commit bbbbbbbbb") {
 			t.Errorf("it said %s", out)
 		}
 	})
@@ -290,7 +290,8 @@ func (d *daggerTest) image(t *testing.T, version string) v1.Image {
 		text []byte
 	}{
 		{"usr/local/bin/vllm", 0o755, program},
-		{"usr/lib/python3/dist-packages/vllm-" + version + ".dist-info/METADATA", 0o644, []byte("Metadata-Version: 2.1\nName: vllm\nVersion: " + version + "\n")},
+		{"usr/local/bin/python3", 0o755, nil}, // tells where packages are
+		{"usr/local/lib/python3.12/site-packages/vllm-" + version + ".dist-info/METADATA", 0o644, []byte("Metadata-Version: 2.1\nName: vllm\nVersion: " + version + "\n")},
 	} {
 		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.text)), ModTime: time.Unix(0, 0)}); err != nil {
 			t.Fatal(err)

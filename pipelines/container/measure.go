@@ -184,7 +184,7 @@ func (m *measuring) watch(ctx context.Context) {
 			m.journal.Progress(runner.Progress{Stage: "start", Text: s})
 		}
 	}}
-	var seen time.Time
+	var seen os.FileInfo
 	drain := m.Drain
 	file, appear := filepath.Join(m.launchDir, engineFile), time.Now().Add(appearWithin)
 	for {
@@ -204,11 +204,12 @@ func (m *measuring) watch(ctx context.Context) {
 		}
 		fi, err := os.Stat(file)
 		switch {
-		case err != nil && seen.IsZero() && time.Now().After(appear):
+		case err != nil && seen == nil && time.Now().After(appear):
 			m.over(fmt.Sprintf("its container did not start within %v", appearWithin))
-		case err == nil && !fi.ModTime().Equal(seen):
+		case err == nil && (seen == nil || !os.SameFile(fi, seen) || !fi.ModTime().Equal(seen.ModTime())):
+			// Each state is a new file; the times of two may be one, the clock of files is coarse.
 			if state, err := ReadEngine(m.launchDir); err == nil {
-				seen = fi.ModTime()
+				seen = fi
 				m.look(state)
 			}
 		}

@@ -118,7 +118,7 @@ func (j *job) ended(l record.Launch, engine container.EngineState) record.Launch
 		now := time.Now().UTC()
 		l.EndedAt = &now
 	}
-	if !engine.Stopped && engine.ExitStatus != "" {
+	if engine.ExitStatus != "" {
 		l.ExitStatus, l.LogTail = engine.ExitStatus, engine.LogTail
 	}
 	caches := "cold"

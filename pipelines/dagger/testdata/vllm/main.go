@@ -28,7 +28,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 1 && args[0] == "version" {
-		const packages = "/usr/lib/python3/dist-packages"
+		const packages = "/usr/local/lib/python3.12/site-packages"
 		if err := os.RemoveAll(packages); err != nil {
 			return err
 		}
