@@ -27,3 +27,23 @@ func inspectCmd(p process) *cobra.Command {
 	c.Flags().StringVar(&disk, "disk", "", "also say how much room the file system of `DIR` has")
 	return c
 }
+
+// provideCmd is the half of us that completes a virtual environment in an image.
+func provideCmd() *cobra.Command {
+	var lock, venv string
+	c := &cobra.Command{
+		Use:    "provide",
+		Short:  "Add what a lock says another distribution provides (used by run)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if lock == "" || venv == "" {
+				return usageError{errors.New("give --lock FILE and --venv DIR"), c.CommandPath()}
+			}
+			return container.Provide(lock, venv)
+		},
+	}
+	c.Flags().StringVar(&lock, "lock", "", "the lock")
+	c.Flags().StringVar(&venv, "venv", "", "the virtual environment")
+	return c
+}

@@ -124,6 +124,7 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 		collectCmd(),
 		weightsCmd(p),
 		inspectCmd(p),
+		provideCmd(),
 	)
 	// Verbs that measure and serve nothing have nothing to end in order.
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) {

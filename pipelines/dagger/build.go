@@ -12,7 +12,9 @@ import (
 	sdk "dagger.io/dagger"
 
 	"speedmatrix/pipelines"
+	"speedmatrix/pipelines/container"
 	"speedmatrix/pipelines/supervise"
+	"speedmatrix/pipelines/wheels"
 )
 
 // built is source commit: the way that the plan says.
@@ -122,9 +124,20 @@ func (j *job) wheels(ctx context.Context, img *image) error {
 		return err
 	}
 	j.progress("build", "installing the wheels of the lock")
+	if _, err := wheels.Read(j.Wheel.Lock); err != nil {
+		return fmt.Errorf("engine.source.wheel.lock: %w", err)
+	}
 	const lock = "/speedmatrix/lock.txt"
 	c := j.withInstaller(base.WithNewFile(lock, string(j.Wheel.Lock))).
-		WithExec([]string{"python3", "-m", "pip", "install", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--root-user-action", "ignore", "--requirement", lock})
+		WithUser("0:0").
+		WithExec([]string{"python3", "-m", "venv", venv}).
+		WithExec([]string{venv + "/bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off",
+			"--no-cache-dir", "--require-hashes", "--no-deps", "--requirement", lock})
+	// What the lock says another distribution provides; nobody can install it.
+	c = j.withUs(c).
+		WithExec([]string{container.Binary, "provide", "--lock", lock, "--venv", venv}).
+		WithoutFile(container.Binary).
+		WithEnvVariable("PATH", venv+"/bin:${PATH}", sdk.ContainerWithEnvVariableOpts{Expand: true})
 	if j.Wheel.ModelScript != "" {
 		if c, err = j.withModelScript(c, img); err != nil {
 			return err
@@ -134,6 +147,9 @@ func (j *job) wheels(ctx context.Context, img *image) error {
 	j.note("Image", "%s with the wheels of the lock sha256:%s", e.Base, e.Lock)
 	return nil
 }
+
+// venv is where the wheels of a lock lie.
+const venv = "/speedmatrix/venv"
 
 // modelDir is where a script of the experiment makes the model: the engine is started in
 // it, so the path on its command line leads there.
@@ -152,7 +168,7 @@ func (j *job) withModelScript(c *sdk.Container, img *image) (*sdk.Container, err
 	img.workdir = modelDir
 	return c.WithNewFile(at, string(script)).
 		WithNewFile(path.Join(modelDir, path.Dir(name), ".made"), "").
-		WithExec([]string{"python3", "-I", at, path.Join(modelDir, name)}), nil
+		WithExec([]string{venv + "/bin/python", "-I", at, path.Join(modelDir, name)}), nil
 }
 
 const caFile = "/speedmatrix/ca.pem"

@@ -282,6 +282,9 @@ func (j *job) inspect(ctx context.Context, img *image) (err error) {
 		j.note("Container OS", "%s", f.OS)
 	}
 	j.note("Container limits", "/dev/shm %d bytes, %s open files, %s bytes of locked memory", int64(shmBytes), f.Limits.OpenFiles, f.Limits.LockedBytes)
+	if want := j.Plan.Identity.Engine.Python; want != "" && f.Python != want && !strings.HasPrefix(f.Python, want+".") {
+		return fmt.Errorf("engine.source.wheel.base has Python %s, the experiment wants %s", cmp.Or(f.Python, "of an unknown version"), want)
+	}
 	return checkVersion(j.Plan, img)
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"speedmatrix/pipelines/supervise"
+	"speedmatrix/pipelines/wheels"
 )
 
 // marker is the last file written into a virtual environment: one without it was
@@ -46,7 +47,7 @@ var pythonVersion = regexp.MustCompile(`^3\.\d{1,2}(\.\d{1,3})?$`)
 // a new one. Two runs that need the same one do not build it twice.
 func (j *job) ensureVenv(ctx context.Context) (*venv, error) {
 	w := j.Wheel
-	lock, err := readLock(w.Lock)
+	lock, err := wheels.Read(w.Lock)
 	if err != nil {
 		return nil, fmt.Errorf("engine.source.wheel.lock: %w", err)
 	}
@@ -71,7 +72,7 @@ func (j *job) ensureVenv(ctx context.Context) (*venv, error) {
 	if v, ok := readVenv(dir, hash); ok {
 		return v, nil
 	}
-	v := &venv{Lock: hash, Packages: lock.packages, dir: dir}
+	v := &venv{Lock: hash, Packages: lock.Packages, dir: dir}
 	if err := j.build(ctx, v, lock); err != nil {
 		return nil, fmt.Errorf("make the virtual environment %s: %w", dir, err)
 	}
@@ -95,7 +96,7 @@ func readVenv(dir, hash string) (*venv, bool) {
 	return &v, true
 }
 
-func (j *job) build(ctx context.Context, v *venv, lock wheelLock) error {
+func (j *job) build(ctx context.Context, v *venv, lock wheels.Lock) error {
 	py, err := j.findPython(ctx, j.Wheel.Python)
 	if err != nil {
 		return err
@@ -140,7 +141,7 @@ func (j *job) build(ctx context.Context, v *venv, lock wheelLock) error {
 		})
 		return errors.Join(err, w.Close())
 	}
-	j.progress("build", fmt.Sprintf("making a virtual environment of %d packages with Python %s", lock.packages, py.version))
+	j.progress("build", fmt.Sprintf("making a virtual environment of %d packages with Python %s", lock.Packages, py.version))
 	if hasUV {
 		v.Installer = version(ctx, uv, "--version")
 		err = step(uv, "venv", "--no-project", "--python", py.path, v.dir)
@@ -159,8 +160,8 @@ func (j *job) build(ctx context.Context, v *venv, lock wheelLock) error {
 		return fmt.Errorf("%w\nwhat was printed is in %s; if a package could not be fetched, look at the network and the package index that is set up; if the disk is full, the folder %s can be removed", err, log.Name(), filepath.Dir(v.dir))
 	}
 	site := filepath.Join(v.dir, "lib", "python"+minor(py.version), "site-packages")
-	for _, d := range lock.provides {
-		if err := provide(site, d); err != nil {
+	for _, d := range lock.Provides {
+		if err := wheels.Provide(site, d); err != nil {
 			return err
 		}
 	}

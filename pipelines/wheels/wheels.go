@@ -1,6 +1,8 @@
-//go:build linux
-
-package host
+// Package wheels reads the lock of a Python environment and adds to one what a lock only
+// says is there.
+//
+// It does not know who installs the packages, or where.
+package wheels
 
 import (
 	"bufio"
@@ -15,28 +17,28 @@ import (
 	"strings"
 )
 
-// wheelLock is what we read in a lock ourselves; the installer reads the rest.
-type wheelLock struct {
-	packages int
-	provides []distribution
+// Lock is what we read in a lock ourselves; the installer reads the rest.
+type Lock struct {
+	Packages int
+	Provides []Distribution
 }
 
-// distribution is a name and a version.
-type distribution struct{ name, version string }
+// Distribution is a name and a version.
+type Distribution struct{ Name, Version string }
 
 var (
 	requirement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*==[^\s;\\]+`)
 	provided    = regexp.MustCompile(`^([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9])==([A-Za-z0-9][A-Za-z0-9.+!_-]*)$`)
 )
 
-// readLock checks the promise of a lock: every package is pinned to one version
+// Read checks the promise of a lock: every package is pinned to one version
 // and to hashes, and nothing in it fetches from elsewhere. A comment line
 //
 //	# provides: NAME==VERSION
 //
 // asks for an empty distribution of that name beside the real ones.
-func readLock(b []byte) (wheelLock, error) {
-	var l wheelLock
+func Read(b []byte) (Lock, error) {
+	var l Lock
 	var errs []error
 	mistake := func(line int, format string, a ...any) {
 		if len(errs) < 20 {
@@ -55,7 +57,7 @@ func readLock(b []byte) (wheelLock, error) {
 				mistake(n, "provides: %q is not NAME==VERSION", strings.TrimSpace(rest))
 				continue
 			}
-			l.provides = append(l.provides, distribution{m[1], m[2]})
+			l.Provides = append(l.Provides, Distribution{m[1], m[2]})
 			continue
 		}
 		if strings.HasPrefix(text, "#") {
@@ -79,29 +81,29 @@ func readLock(b []byte) (wheelLock, error) {
 		case !strings.Contains(whole, "--hash=sha256:"):
 			mistake(begin, "%s has no --hash=sha256:…", requirement.FindString(whole))
 		default:
-			l.packages++
+			l.Packages++
 		}
 	}
 	if err := lines.Err(); err != nil {
 		errs = append(errs, fmt.Errorf("lock: %w", err))
 	}
-	if l.packages == 0 && len(errs) == 0 {
+	if l.Packages == 0 && len(errs) == 0 {
 		errs = append(errs, errors.New("lock: it names no package"))
 	}
 	return l, errors.Join(errs...)
 }
 
-// provide writes an empty distribution into a site-packages folder: metadata that
+// Provide writes an empty distribution into a site-packages folder: metadata that
 // importlib.metadata finds, and the record that an installer needs to remove it.
-func provide(site string, d distribution) error {
-	dir := strings.ReplaceAll(d.name, "-", "_") + "-" + d.version + ".dist-info"
+func Provide(site string, d Distribution) error {
+	dir := strings.ReplaceAll(d.Name, "-", "_") + "-" + d.Version + ".dist-info"
 	files := []struct{ name, text string }{
-		{"METADATA", fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\nSummary: Empty: says that another distribution provides %[1]s.\n", d.name, d.version)},
+		{"METADATA", fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\nSummary: Empty: says that another distribution provides %[1]s.\n", d.Name, d.Version)},
 		{"INSTALLER", "speedmatrix\n"},
 	}
 	if err := os.Mkdir(filepath.Join(site, dir), 0o755); err != nil {
 		if errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("lock: provides %s==%s, but a package of the lock already is that", d.name, d.version)
+			return fmt.Errorf("lock: provides %s==%s, but a package of the lock already is that", d.Name, d.Version)
 		}
 		return err
 	}
