@@ -74,7 +74,7 @@ func (f *executorFlags) make(source string, p process) (pipelines.Executor, erro
 	case "attach":
 		return attach.Executor{}, nil
 	case "host":
-		return host.Executor{Self: p.self, Environ: p.environ()}, nil
+		return host.Executor{Self: p.self, Environ: p.environ(), Hub: f.hubAddress(p)}, nil
 	}
 	x := dagger.Executor{
 		Self:       cmp.Or(f.binary, p.self),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -199,15 +200,30 @@ func (j *job) withNetwork(c *sdk.Container) *sdk.Container {
 	return c
 }
 
-// withInstaller adds what pip needs of our environment, as secrets: an index may have a
-// password in its address.
+// holdsPassword says whether a value is an address with a password in it. Only those are
+// secrets: the engine takes every secret's value out of all that a step prints, and a 1
+// is in many lines.
+func holdsPassword(value string) bool {
+	for _, word := range strings.Fields(value) {
+		if u, err := url.Parse(word); err == nil && u.User != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// withInstaller adds what pip needs of our environment.
 func (j *job) withInstaller(c *sdk.Container) *sdk.Container {
 	c = j.withNetwork(c)
 	for _, kv := range j.x.Environ {
-		if name, _, _ := strings.Cut(kv, "="); isInstaller(name) {
-			if s := j.session.secret(envSecret(name)); s != nil {
-				c = c.WithSecretVariable(name, s)
-			}
+		name, value, _ := strings.Cut(kv, "=")
+		if !isInstaller(name) || value == "" {
+			continue
+		}
+		if s := j.session.secret(envSecret(name)); s != nil {
+			c = c.WithSecretVariable(name, s)
+		} else {
+			c = c.WithEnvVariable(name, value)
 		}
 	}
 	return c
@@ -216,7 +232,7 @@ func (j *job) withInstaller(c *sdk.Container) *sdk.Container {
 func (j *job) withoutInstaller(c *sdk.Container) *sdk.Container {
 	for _, kv := range j.x.Environ {
 		if name, _, _ := strings.Cut(kv, "="); isInstaller(name) {
-			c = c.WithoutSecretVariable(name)
+			c = c.WithoutSecretVariable(name).WithoutEnvVariable(name)
 		}
 	}
 	for _, name := range caVariables {

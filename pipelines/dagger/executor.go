@@ -149,7 +149,7 @@ func (x Executor) newJob(ctx context.Context, pj pipelines.Job, sink runner.Sink
 		}
 	}
 	for _, kv := range x.Environ {
-		if name, value, _ := strings.Cut(kv, "="); isInstaller(name) && value != "" {
+		if name, value, _ := strings.Cut(kv, "="); isInstaller(name) && holdsPassword(value) {
 			values[envSecret(name)] = value
 		}
 	}

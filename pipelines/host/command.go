@@ -60,6 +60,10 @@ func (j *job) serveEnv(s pipelines.Serve, key string) (env, shown []string) {
 		name, value, _ := strings.Cut(kv, "=")
 		shown = supervise.Setenv(shown, name, value)
 	}
+	for _, kv := range j.env {
+		name, value, _ := strings.Cut(kv, "=")
+		env, shown = supervise.Setenv(env, name, value), supervise.Setenv(shown, name, value)
+	}
 	env = supervise.Setenv(env, pipelines.KeyVariable, key)
 	shown = supervise.Setenv(shown, pipelines.KeyVariable, servecmd.Placeholder)
 	slices.Sort(env)

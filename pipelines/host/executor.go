@@ -29,6 +29,8 @@ type Executor struct {
 	Environ []string
 	// Grace is the time between TERM and KILL; 0: 15 s.
 	Grace time.Duration
+	// Hub is where models of a locked plan are fetched from.
+	Hub string
 	// Port, if not 0, is the only port that may be used; 0: a free one.
 	Port int
 }
@@ -55,6 +57,7 @@ func (x Executor) Execute(ctx context.Context, pj pipelines.Job, sink runner.Sin
 		Job:     pj,
 		self:    x.Self,
 		environ: x.Environ,
+		hub:     x.Hub,
 		grace:   x.Grace,
 		port:    x.Port,
 		dir:     dir,
@@ -87,6 +90,8 @@ type job struct {
 	pipelines.Job
 	self    string
 	environ []string
+	hub     string
+	env     []string // what the engine needs to find the plan's models
 	grace   time.Duration
 	port    int
 	dir     string // absolute BaseDir
@@ -151,7 +156,12 @@ func (j *job) execute(ctx, starting context.Context) error {
 	default:
 		return fmt.Errorf("engine.source: this executor cannot start %q", e.Source)
 	}
-	return j.launch(ctx, starting, program, dir, settings)
+	env, models, err := j.snapshots(starting)
+	if err != nil {
+		return err
+	}
+	j.env = env
+	return j.launch(ctx, starting, program, dir, append(settings, models...))
 }
 
 // launch is one start of the engine.

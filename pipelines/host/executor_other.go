@@ -17,6 +17,7 @@ type Executor struct {
 	Environ []string
 	Grace   time.Duration
 	Port    int
+	Hub     string
 }
 
 var _ pipelines.Executor = Executor{}
