@@ -10,9 +10,13 @@ import (
 )
 
 // eventWriter writes events, one a line.
-type eventWriter struct{ out io.Writer }
+type eventWriter struct {
+	out   io.Writer
+	nonce string
+}
 
 func (w eventWriter) write(e Event) error {
+	e.Nonce = w.nonce
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func Measure(ctx context.Context, o MeasureOptions) error {
 		exited:  make(chan struct{}), drain: make(chan struct{}),
 	}
 	m.redact = record.NewRedactor(m.secrets...)
-	m.journal = &journal{dir: o.Dir, launchDir: dir, redact: m.redact, events: eventWriter{out: o.Stdout}}
+	m.journal = &journal{dir: o.Dir, launchDir: dir, redact: m.redact, events: eventWriter{o.Stdout, job.Nonce}}
 	err := m.run(ctx)
 	end := End{Drained: isClosed(m.drain)}
 	var engine *runner.EngineError
@@ -73,7 +73,7 @@ func Measure(ctx context.Context, o MeasureOptions) error {
 	default:
 		end.Error = m.redact.Redact(err.Error())
 	}
-	return errors.Join(err, writeJSON(filepath.Join(dir, endFile), end))
+	return errors.Join(err, writeJSON(filepath.Join(dir, endFile), end), m.journal.events.write(Event{End: &end}))
 }
 
 func readJob(path string, job *Job) error {

@@ -41,6 +41,7 @@ type Job struct {
 	LaunchID  string   `json:"launch_id"`
 	EngineURL string   `json:"engine_url"`
 	Done      []string `json:"done,omitempty"` // steps that are not to be run again
+	Nonce     string   `json:"nonce"`          // goes into each event
 	Simulated bool     `json:"simulated,omitempty"`
 }
 
@@ -74,12 +75,15 @@ type End struct {
 }
 
 // Event is one line of Measure's standard output, after [EventPrefix]. Exactly one
-// field is set.
+// field beside Nonce is set.
 type Event struct {
+	Nonce    string           `json:"nonce"` // the job's: the engine prints into the same log
 	Progress *runner.Progress `json:"progress,omitempty"`
 	Launched *record.Launch   `json:"launched,omitempty"`
 	// Cell is the row of a trial that is kept in the volume.
 	Cell *record.Cell `json:"cell,omitempty"`
+	// End is the last event.
+	End *End `json:"end,omitempty"`
 }
 
 // EventPrefix begins the lines of standard output that are an [Event]: a container

@@ -145,7 +145,7 @@ func (j *job) wheels(ctx context.Context, img *image) error {
 		}
 	}
 	img.container = j.withoutInstaller(c)
-	j.note("Image", "%s with the wheels of the lock sha256:%s", e.Base, e.Lock)
+	j.note("Image", "%s with the wheels of the lock %s", e.Base, e.Lock)
 	return nil
 }
 

@@ -100,6 +100,9 @@ type job struct {
 	sink        *lockedSink
 	events      *container.EventReader
 	tmp         string
+	told        func() // the log held the last event
+	allTold     <-chan struct{}
+	nonce       string // of events that are ours, not an engine's
 	settings    []record.Field
 	gpus        []string // nil: none; empty: all
 	gpuBefore   *nvidia.Report
@@ -111,7 +114,8 @@ type job struct {
 // newJob prepares what needs no engine, and with it all that must stay secret: the
 // session is started with it.
 func (x Executor) newJob(ctx context.Context, pj pipelines.Job, sink runner.Sink, push ...string) (*job, error) {
-	j := &job{Job: pj, x: x, sink: &lockedSink{sink: sink}, launchID: fmt.Sprintf("%s-%d-%s", pj.RunID, pj.Launch, rand.Text()[:8])}
+	told := make(chan struct{})
+	j := &job{Job: pj, told: sync.OnceFunc(func() { close(told) }), allTold: told, nonce: rand.Text(), x: x, sink: &lockedSink{sink: sink}, launchID: fmt.Sprintf("%s-%d-%s", pj.RunID, pj.Launch, rand.Text()[:8])}
 	var err error
 	claimed := pj.Plan.Text.Hardware["gpu"]
 	if pj.Plan.Identity.Engine.Source == "simulator" {
@@ -285,7 +289,7 @@ func (j *job) launch(ctx, starting context.Context, img *image, models []modelVo
 	}
 	measured := j.measure(ctx, starting, service, record.Launch{
 		Number: j.Launch, Executor: "dagger", StartedAt: begin.UTC(),
-		Argv: j.redacted(j.serve.Shown), Env: j.redacted(j.serve.ShownEnv), Settings: j.settings,
+		Argv: j.redacted(j.serve.Shown), Env: j.redacted(j.shownEnv()), Settings: j.settings,
 	})
 	if ctx.Err() != nil {
 		// The second Ctrl-C: closing the session ends everything at once. What was measured
@@ -296,6 +300,13 @@ func (j *job) launch(ctx, starting context.Context, img *image, models []modelVo
 	j.progress("drain", "stopping the engine")
 	stopped := j.stop(ctx, service)
 	return errors.Join(j.fetch(ctx, measured), stopped, j.gpuAfter(ctx, img))
+}
+
+// shownEnv is what the command sets and what we add, as it may be recorded.
+func (j *job) shownEnv() []string {
+	out := append(slices.Clone(j.serve.ShownEnv), pipelines.KeyVariable+"="+record.Redacted)
+	slices.Sort(out)
+	return out
 }
 
 func (j *job) redacted(words []string) []string {

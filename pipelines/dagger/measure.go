@@ -16,6 +16,9 @@ import (
 	"speedmatrix/runner"
 )
 
+// tellWithin bounds how long the last lines of the log are waited for.
+const tellWithin = time.Second
+
 // drainWithin bounds the step that tells the measuring step to end early.
 const drainWithin = time.Minute
 
@@ -28,7 +31,7 @@ type outcome struct {
 // measure runs the measuring step: one for the whole matrix.
 func (j *job) measure(ctx, starting context.Context, service *sdk.Service, launch record.Launch) outcome {
 	job := container.Job{
-		Plan: j.Plan, RunID: j.RunID, Launch: launch, LaunchID: j.launchID,
+		Plan: j.Plan, RunID: j.RunID, Launch: launch, LaunchID: j.launchID, Nonce: j.nonce,
 		EngineURL: fmt.Sprintf("http://%s:%d", engineAlias, enginePort),
 		Simulated: j.Plan.Identity.Engine.Source == "simulator",
 	}
@@ -62,6 +65,11 @@ func (j *job) measure(ctx, starting context.Context, service *sdk.Service, launc
 	for {
 		select {
 		case o := <-done:
+			// The log comes a little after the result.
+			select {
+			case <-j.allTold:
+			case <-time.After(tellWithin):
+			}
 			return o
 		case <-ctx.Done():
 			return outcome{err: context.Cause(ctx)}
@@ -102,12 +110,15 @@ func (j *job) newStream(log io.WriteCloser) *stream {
 	kept := supervise.NewLog(log, j.secretValues(), nil)
 	events := container.NewEventReader(func(e container.Event) {
 		switch {
+		case e.Nonce != j.nonce: // an engine can print what it likes
 		case e.Launched != nil:
 			ready = true
 			// An error to keep it is found again when the launch is fetched.
 			_ = j.sink.Launched(*e.Launched)
 		case e.Cell != nil:
 			j.sink.Preview(*e.Cell)
+		case e.End != nil:
+			j.told()
 		case e.Progress != nil:
 			ready = ready || e.Progress.StepID != ""
 			j.sink.Progress(*e.Progress)
