@@ -281,6 +281,14 @@ func (j *job) inspect(ctx context.Context, img *image) (err error) {
 	if f.OS != "" {
 		j.note("Container OS", "%s", f.OS)
 	}
+	if f.CPU != "" {
+		// Where the engine runs; this machine may be another one.
+		text := fmt.Sprintf("%s, %d cores", f.CPU, f.Cores)
+		if n := f.Memory.TotalBytes; n != nil {
+			text += fmt.Sprintf(", %.1f GiB of memory", float64(*n)/(1<<30))
+		}
+		j.note("Container CPU", "%s", text)
+	}
 	j.note("Container limits", "/dev/shm %d bytes, %s open files, %s bytes of locked memory", int64(shmBytes), f.Limits.OpenFiles, f.Limits.LockedBytes)
 	if want := j.Plan.Identity.Engine.Python; want != "" && f.Python != want && !strings.HasPrefix(f.Python, want+".") {
 		return fmt.Errorf("engine.source.wheel.base has Python %s, the experiment wants %s", cmp.Or(f.Python, "of an unknown version"), want)
