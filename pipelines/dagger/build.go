@@ -92,15 +92,21 @@ func (j *job) dockerBuilt(img *image) error {
 	return nil
 }
 
-// repository is that of source commit: an address, or a folder of this machine.
+// repository is that of source commit: an address, with or without its scheme, or a folder
+// of this machine.
 func (j *job) repository(repo string) (*sdk.GitRepository, error) {
-	if strings.Contains(repo, "://") {
+	dir, isFile := strings.CutPrefix(repo, "file://")
+	isFolder := isFile || strings.HasPrefix(repo, "/") || repo == "." || repo == ".." || strings.HasPrefix(repo, "./") || strings.HasPrefix(repo, "../")
+	switch {
+	case !isFolder && strings.Contains(repo, "://"):
 		return j.session.Git(repo), nil
+	case !isFolder:
+		return j.session.Git("https://" + repo), nil
 	}
-	dir, err := filepath.Abs(filepath.Join(j.BaseDir, repo))
-	if filepath.IsAbs(repo) {
-		dir, err = repo, nil
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(j.BaseDir, dir)
 	}
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
