@@ -111,6 +111,23 @@ func TestDagger(t *testing.T) {
 		}
 	})
 
+	t.Run("built, published, run by the digest that was printed", func(t *testing.T) {
+		out := d.cli(t, 0, "build", "--hub", d.hub, d.experiment(t, `{image: "`+testRegistry+`/vllm:v1"}`, "vllm serve org/m", ""), "--publish", testRegistry+"/mine:v1")
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		ref := lines[len(lines)-1]
+		if !strings.HasPrefix(ref, testRegistry+"/mine") || !strings.Contains(ref, "@sha256:") {
+			t.Fatalf("it printed %q", ref)
+		}
+		d.valid(t, d.run(t, d.experiment(t, `{image: "`+ref+`"}`, "vllm serve org/m --max-model-len 4096", "")), 3)
+	})
+
+	t.Run("a tag that is gone", func(t *testing.T) {
+		file := d.experiment(t, `{image: "`+testRegistry+`/vllm:v9"}`, "vllm serve org/m", "")
+		if out := d.cli(t, 1, "run", "--results", d.results, "--hub", d.hub, file); !strings.Contains(out, "has no tag \"v9\"") || !strings.Contains(out, "engine.source.commit") {
+			t.Errorf("it said %s", out)
+		}
+	})
+
 	t.Run("commit, by its Dockerfile and a patch", func(t *testing.T) {
 		repo, commit := d.repository(t)
 		patch := "diff --git a/LABEL b/LABEL\n--- a/LABEL\n+++ b/LABEL\n@@ -1 +1 @@\n-before\n+after\n"

@@ -98,7 +98,7 @@ func checks(ctx context.Context, p process, results string) []check {
 // containers are the checks of sources image and commit. An engine that is named is asked;
 // none is started.
 func containers(ctx context.Context, p process) []check {
-	h := dagger.Look(ctx, p.environ())
+	h := dagger.Look(ctx, p.self, p.environ())
 	const why = "sources image and commit are measured in containers"
 	cli := check{name: "dagger CLI", why: why, soft: true, mend: "install version " + dagger.SDKVersion + " of it (docs/dagger.md)"}
 	switch {
@@ -111,6 +111,8 @@ func containers(ctx context.Context, p process) []check {
 	switch {
 	case h.EngineError != nil:
 		engine.soft, engine.mend = false, h.EngineError.Error()
+	case h.Warning != "":
+		engine.soft, engine.mend = false, h.Warning
 	case h.Engine != "":
 		engine.has = "version " + h.Engine
 		if !h.GPUs {

@@ -215,9 +215,8 @@ func (j *job) inSession(ctx context.Context, f func() error) (err error) {
 		err = errors.Join(err, j.session.close())
 	}()
 	j.note("Dagger engine", "%s", j.session.version)
-	if err := j.checkEngine(ctx); err != nil {
-		return err
-	}
+	// An engine that does not tell its limits is no reason not to measure.
+	j.cacheLimits, _ = j.session.cacheLimits(ctx)
 	return f()
 }
 

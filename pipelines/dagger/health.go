@@ -2,13 +2,18 @@ package dagger
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	sdk "dagger.io/dagger"
+
+	"speedmatrix/pipelines/container"
 	"speedmatrix/pipelines/supervise"
 )
 
@@ -24,10 +29,13 @@ type Health struct {
 	// Starts: no engine is named, and the CLI can start one with this program.
 	Starts string
 	GPUs   bool // support was asked for in the environment
+	// Warning: the engine is about to empty its cache.
+	Warning string
 }
 
-// Look finds out. It asks an engine that is named, and never starts one.
-func Look(ctx context.Context, environ []string) Health {
+// Look finds out. It asks an engine that is named, and never starts one. Self is a static
+// build of this program, which looks at the engine's disk; empty: there is none.
+func Look(ctx context.Context, self string, environ []string) Health {
 	h := Health{GPUs: supervise.Getenv(environ, gpuVariable) != ""}
 	named := supervise.Getenv(environ, RunnerVariable) != "" || inSession(environ)
 	if !inSession(environ) {
@@ -57,8 +65,44 @@ func Look(ctx context.Context, environ []string) Health {
 		return h
 	}
 	h.Engine = s.version
+	if self != "" && staticBinary(self, defaultPlatform) == nil {
+		h.Warning = s.diskWarning(ctx, self)
+	}
 	h.EngineError = s.close()
 	return h
+}
+
+// lookWithin bounds the step that looks at the engine's disk.
+const lookWithin = 30 * time.Second
+
+// diskWarning looks at the disk from inside a container. What cannot be told is no warning.
+func (s *session) diskWarning(ctx context.Context, self string) string {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "speedmatrix-")
+	if err != nil {
+		return ""
+	}
+	defer os.RemoveAll(dir)
+	const facts = "/speedmatrix/facts.json"
+	out := filepath.Join(dir, "facts.json")
+	_, err = s.Container(sdk.ContainerOpts{Platform: defaultPlatform}).
+		WithFile(container.Binary, s.Host().File(self), sdk.ContainerWithFileOpts{Permissions: 0o755}).
+		WithEnvVariable(container.RunVariable, rand.Text()).
+		WithExec([]string{container.Binary, "inspect", "--out", facts}).
+		File(facts).Export(ctx, out)
+	if err != nil {
+		return ""
+	}
+	f, err := container.ReadFacts(out)
+	if err != nil || len(f.Disks) == 0 {
+		return ""
+	}
+	limits, err := s.cacheLimits(ctx)
+	if err != nil {
+		return ""
+	}
+	return limits.warning(f.Disks[0].TotalBytes, f.Disks[0].FreeBytes)
 }
 
 // cliVersion asks the CLI: "dagger v0.21.9 (…) linux/amd64".
@@ -79,24 +123,14 @@ func cliVersion(ctx context.Context, cli string, environ []string) (string, erro
 	return "", fmt.Errorf("%s version printed %.100q", filepath.Base(cli), out)
 }
 
-// checkEngine finds what would spoil a run before anything is started: a cache that the
-// engine would empty while it is filled.
-func (j *job) checkEngine(ctx context.Context) error {
-	cache := j.session.Engine().LocalCache()
-	most, err := cache.MaxUsedSpace(ctx)
-	if err != nil {
-		return nil // an engine that does not tell is no reason not to measure
-	}
-	free, err := cache.MinFreeSpace(ctx)
-	if err != nil {
-		return nil
-	}
-	j.cacheLimits = cacheLimits{most: int64(most), free: int64(free)}
-	return nil
+// cacheLimits asks the engine for the limits of its garbage collection.
+func (s *session) cacheLimits(ctx context.Context) (cacheLimits, error) {
+	free, err := s.Engine().LocalCache().MinFreeSpace(ctx)
+	return cacheLimits{free: int64(free)}, err
 }
 
 // cacheLimits are the engine's, in bytes; 0: none.
-type cacheLimits struct{ most, free int64 }
+type cacheLimits struct{ free int64 }
 
 // warning says, for a disk of the engine, whether its garbage collection is about to throw
 // away what a run needs.

@@ -128,15 +128,15 @@ func TestConnectFails(t *testing.T) {
 }
 
 func TestLook(t *testing.T) {
-	h := Look(t.Context(), fakeEnviron(t, SDKVersion))
+	h := Look(t.Context(), "", fakeEnviron(t, SDKVersion))
 	if h.CLIVersion != SDKVersion || h.CLIError != nil || h.Engine != "" {
 		t.Errorf("%+v", h) // none is named, and none is started
 	}
-	h = Look(t.Context(), append(fakeEnviron(t, SDKVersion), RunnerVariable+"=unix:///engine.sock"))
+	h = Look(t.Context(), "", append(fakeEnviron(t, SDKVersion), RunnerVariable+"=unix:///engine.sock"))
 	if h.Engine != "v"+SDKVersion || h.EngineError != nil {
 		t.Errorf("%+v", h)
 	}
-	if h := Look(t.Context(), fakeEnviron(t, "0.18.12")); h.CLIError == nil || !strings.Contains(h.CLIError.Error(), "it is version 0.18.12") {
+	if h := Look(t.Context(), "", fakeEnviron(t, "0.18.12")); h.CLIError == nil || !strings.Contains(h.CLIError.Error(), "it is version 0.18.12") {
 		t.Errorf("%+v", h)
 	}
 }
