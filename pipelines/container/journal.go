@@ -1,7 +1,10 @@
 package container
 
 import (
+	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +47,7 @@ type journal struct {
 	dir, launchDir string
 	redact         *record.Redactor
 	events         eventWriter
+	gpus           gpuLog
 
 	mu   sync.Mutex
 	told time.Time
@@ -95,6 +99,7 @@ func (j *journal) Launched(l record.Launch) error {
 
 // Trial keeps a trial, durably, before anybody is told of it.
 func (j *journal) Trial(t record.Trial) error {
+	t.Samples = append(t.Samples, j.gpus.of(&t)...)
 	err := writeFile(j.trialPath(t.StepID), func(w io.Writer) error {
 		// The fastest level: this goes on between two cells, on the core that measures.
 		z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
@@ -107,7 +112,65 @@ func (j *journal) Trial(t record.Trial) error {
 		return fmt.Errorf("keep the trial %s: %w", t.StepID, err)
 	}
 	c := metric.Cell(&t, 0)
-	return j.events.write(Event{Cell: &c})
+	return errors.Join(j.events.write(Event{Cell: &c}), j.send(t.StepID))
+}
+
+const (
+	// maxSent bounds a trial that is sent through the log; a larger one stays in the volume
+	// until the end. partBytes keeps a line of the log short.
+	maxSent   = 8 << 20
+	partBytes = 12 << 10
+)
+
+// send puts a trial's file into the log, piece by piece. It goes on between two cells.
+func (j *journal) send(step string) error {
+	b, err := os.ReadFile(j.trialPath(step))
+	if err != nil || len(b) > maxSent {
+		return err
+	}
+	sum := sha256.Sum256(b)
+	count := (len(b) + partBytes - 1) / partBytes
+	for i := range count {
+		p := Part{Step: step, Index: i, Count: count, SHA256: hex.EncodeToString(sum[:]), Data: b[i*partBytes : min(len(b), (i+1)*partBytes)]}
+		if err := j.events.write(Event{Part: &p}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Assembler puts trials together that come in parts.
+type Assembler struct {
+	step string
+	sum  string
+	next int
+	b    []byte
+}
+
+// Add takes a part, and returns the trial when it was the last one. A part that does not
+// fit what came before is dropped, and the trial with it.
+func (a *Assembler) Add(p Part) (*record.Trial, error) {
+	if p.Index == 0 {
+		*a = Assembler{step: p.Step, sum: p.SHA256}
+	}
+	if p.Step != a.step || p.Index != a.next || p.SHA256 != a.sum || len(a.b)+len(p.Data) > maxSent {
+		*a = Assembler{}
+		return nil, nil
+	}
+	a.b, a.next = append(a.b, p.Data...), a.next+1
+	if a.next < p.Count {
+		return nil, nil
+	}
+	b := a.b
+	*a = Assembler{}
+	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != p.SHA256 {
+		return nil, nil
+	}
+	t, err := decodeTrial(bytes.NewReader(b), p.Step, p.Step)
+	if err != nil {
+		return nil, err
+	}
+	return &t, nil
 }
 
 // Progress tells now and then how far a stage is.
@@ -146,13 +209,17 @@ func redacted(l record.Launch, r *record.Redactor) (record.Launch, error) {
 }
 
 func readTrial(path, step string) (record.Trial, error) {
-	var t record.Trial
 	f, err := os.Open(path)
 	if err != nil {
-		return t, err
+		return record.Trial{}, err
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
+	return decodeTrial(f, path, step)
+}
+
+func decodeTrial(r io.Reader, path, step string) (record.Trial, error) {
+	var t record.Trial
+	z, err := gzip.NewReader(r)
 	if err != nil {
 		return t, fmt.Errorf("%s: %w", path, err)
 	}
@@ -248,13 +315,7 @@ func (c *Collected) End(number int) (End, bool) {
 	return e, err == nil
 }
 
-// LogPath is the engine's log of a launch, GPUPath what nvidia-smi said meanwhile. They
-// may not exist.
+// LogPath is the engine's log of a launch, which may not exist.
 func (c *Collected) LogPath(number int) string {
 	return filepath.Join(LaunchDir(c.dir, number), logFile)
-}
-
-// GPUPath: see LogPath.
-func (c *Collected) GPUPath(number int) string {
-	return filepath.Join(LaunchDir(c.dir, number), gpuFile)
 }

@@ -31,6 +31,8 @@ const (
 	// maxLogRead bounds how much of the engine's log is read for its settings.
 	maxLogRead = 32 << 20
 	maxLogLine = 64 << 10
+	// maxGPULog bounds what is read of the GPUs' readings.
+	maxGPULog = 64 << 20
 )
 
 // MeasureOptions of [Measure].
@@ -62,7 +64,7 @@ func Measure(ctx context.Context, o MeasureOptions) error {
 		exited:  make(chan struct{}), drain: make(chan struct{}),
 	}
 	m.redact = record.NewRedactor(m.secrets...)
-	m.journal = &journal{dir: o.Dir, launchDir: dir, redact: m.redact, events: eventWriter{o.Stdout, job.Nonce}}
+	m.journal = &journal{dir: o.Dir, launchDir: dir, redact: m.redact, events: eventWriter{o.Stdout, job.Nonce}, gpus: newGPULog(dir)}
 	err := m.run(ctx)
 	end := End{Drained: isClosed(m.drain)}
 	var engine *runner.EngineError
@@ -176,7 +178,7 @@ func (m *measuring) run(ctx context.Context) error {
 func (m *measuring) watch(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	log := follower{path: filepath.Join(m.launchDir, logFile), line: func(s string) {
+	log := follower{path: filepath.Join(m.launchDir, logFile), most: maxLogRead, line: func(s string) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.facts.Line(s)
@@ -270,6 +272,7 @@ func (m *measuring) capacity() (tokens int64, ok bool) {
 // follower reads the lines that a file grows by.
 type follower struct {
 	path string
+	most int64 // bytes that are read
 	line func(string)
 
 	at      int64
@@ -282,7 +285,7 @@ func (f *follower) read() {
 		return
 	}
 	defer file.Close()
-	b, err := io.ReadAll(io.NewSectionReader(file, f.at, max(0, maxLogRead-f.at)))
+	b, err := io.ReadAll(io.NewSectionReader(file, f.at, max(0, f.most-f.at)))
 	if err != nil {
 		return
 	}

@@ -82,8 +82,20 @@ type Event struct {
 	Launched *record.Launch   `json:"launched,omitempty"`
 	// Cell is the row of a trial that is kept in the volume.
 	Cell *record.Cell `json:"cell,omitempty"`
+	// Part is a piece of that trial: a volume dies with its container engine.
+	Part *Part `json:"part,omitempty"`
 	// End is the last event.
 	End *End `json:"end,omitempty"`
+}
+
+// Part is a piece of the file of a trial. The pieces come in order; one that is missing
+// makes the others worthless, and the file is fetched from the volume at the end.
+type Part struct {
+	Step   string `json:"step"`
+	Index  int    `json:"index"` // from 0
+	Count  int    `json:"count"`
+	SHA256 string `json:"sha256"` // of the whole file, hex
+	Data   []byte `json:"data"`
 }
 
 // EventPrefix begins the lines of standard output that are an [Event]: a container

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"speedmatrix/pipelines/container"
-	"speedmatrix/pipelines/nvidia"
 	"speedmatrix/pipelines/supervise"
 	"speedmatrix/results/record"
 	"speedmatrix/runner"
@@ -31,38 +30,19 @@ func (j *job) collected(ctx context.Context, name string) (*container.Collected,
 
 // deliver gives the sink every trial of the volume that it does not have yet.
 func (j *job) deliver(c *container.Collected) error {
-	gpus := map[int][]nvidia.Sample{} // by launch
 	for t, err := range c.Trials() {
 		if err != nil {
 			j.progress("drain", "a trial in the volume cannot be read and is run again: %v", err)
 			continue
 		}
-		if j.Done(t.StepID) {
+		if j.isDone(t.StepID) {
 			continue
 		}
-		if _, ok := gpus[t.Launch]; !ok {
-			gpus[t.Launch] = gpuSamples(c.GPUPath(t.Launch))
-		}
-		t.Samples = append(t.Samples, nvidia.RecordSamples(gpus[t.Launch], t.StartedAt, time.Duration(t.EndNs))...)
 		if err := j.sink.Trial(t); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// gpuSamples reads what nvidia-smi said during a launch; nil if there was none.
-func gpuSamples(path string) []nvidia.Sample {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	samples, _, err := nvidia.ReadSamples(f)
-	if err != nil {
-		return nil // half of it would look like a GPU that was idle
-	}
-	return samples
 }
 
 // takeOver delivers what an earlier session of this run measured and did not bring home.

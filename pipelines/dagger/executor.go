@@ -212,6 +212,10 @@ func (j *job) inSession(ctx context.Context, f func() error) (err error) {
 	}
 	defer func() {
 		j.progress("drain", "ending the Dagger session")
+		if j.session.lost {
+			j.session.kill()
+			return
+		}
 		err = errors.Join(err, j.session.close())
 	}()
 	j.note("Dagger engine", "%s", j.session.version)
@@ -256,13 +260,13 @@ func (j *job) connect(ctx context.Context, log io.Writer) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return checked(ctx, client, j.secrets, client.Close)
+	return checked(ctx, client, j.secrets, client.Close, func() {})
 }
 
 // left says whether a step is still to be done.
 func (j *job) left() bool {
 	for _, s := range j.Plan.Identity.Steps {
-		if !j.Done(s.ID) {
+		if !j.isDone(s.ID) {
 			return true
 		}
 	}
@@ -294,6 +298,11 @@ func (j *job) launch(ctx, starting context.Context, img *image, models []modelVo
 		// The second Ctrl-C: closing the session ends everything at once. What was measured
 		// is in the volume.
 		return context.Cause(ctx)
+	}
+	if isLost(measured.err) {
+		// Nothing can be asked of it any more. Its volumes outlive it.
+		j.session.lost = true
+		return fmt.Errorf("the Dagger engine is gone: %s", j.words(measured.err))
 	}
 	// From here on a drain changes nothing: what was measured has to be fetched.
 	j.progress("drain", "stopping the engine")
@@ -338,6 +347,14 @@ func (s *lockedSink) Progress(p runner.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sink.Progress(p)
+}
+
+// isDone says whether a step has its trial at home. It is asked from two sides: the log
+// brings trials while the flow goes on.
+func (j *job) isDone(step string) bool {
+	j.sink.mu.Lock()
+	defer j.sink.mu.Unlock()
+	return j.Done(step)
 }
 
 // Preview shows a cell whose trial is still in the volume, if the sink can.

@@ -339,14 +339,37 @@ func (j *job) engineFailed(ctx context.Context, what string, err error) error {
 		said := cmp.Or(strings.TrimSpace(exec.Stderr), strings.TrimSpace(exec.Stdout), traceparent.ReplaceAllString(exec.Message(), ""))
 		return fmt.Errorf("%s: %s: exit status %d%s", what, j.redact.Redact(strings.Join(exec.Cmd, " ")), exec.ExitCode, quote(j.redact.Redact(said), 12))
 	}
-	text := traceparent.ReplaceAllString(strings.TrimPrefix(err.Error(), "input: "), "")
-	text = j.redact.Redact(text)
+	text := j.words(err)
 	for needle, hint := range hints {
 		if strings.Contains(text, needle) {
 			return fmt.Errorf("%s: %s\n%s", what, text, hint)
 		}
 	}
 	return fmt.Errorf("%s: %s", what, text)
+}
+
+// words is an error of the container engine, as far as it is for people.
+func (j *job) words(err error) string {
+	text := traceparent.ReplaceAllString(strings.TrimPrefix(err.Error(), "input: "), "")
+	return j.redact.Redact(text)
+}
+
+// isLost says whether an error means that the session, or the engine, is not there any
+// more.
+func isLost(err error) bool {
+	if err == nil {
+		return false
+	}
+	var answered *sdk.ExecError
+	if errors.As(err, &answered) {
+		return false
+	}
+	for _, word := range []string{"connection refused", "connection reset", "broken pipe", "EOF", "error 502", "no such session", "session not found"} {
+		if strings.Contains(err.Error(), word) {
+			return true
+		}
+	}
+	return false
 }
 
 // traceparent is what engines add to each error for their own traces.
@@ -356,7 +379,6 @@ var traceparent = regexp.MustCompile(` ?\[traceparent:[0-9a-f-]+\]`)
 var hints = map[string]string{
 	gpuVariable:               "the Dagger engine was started without GPU support: start it with " + gpuVariable + "=1 in its environment (docs/dagger.md), or run without a GPU with --gpus none",
 	"no space left on device": "the disk of the Dagger engine is full: `dagger core engine local-cache prune` frees its cache",
-	"connection refused":      "the session is lost; what was measured is in the engine's volume and is fetched by --resume",
 	"unauthorized":            "the registry wants a login: docker login, then --registry-login",
 	"not found":               "if the registry removed it, lock the plan again, or build from the commit (engine.source.commit)",
 }

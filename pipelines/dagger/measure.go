@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	sdk "dagger.io/dagger"
 
+	"speedmatrix/experiments/plan"
 	"speedmatrix/pipelines/container"
 	"speedmatrix/pipelines/supervise"
 	"speedmatrix/results/record"
@@ -36,7 +38,7 @@ func (j *job) measure(ctx, starting context.Context, service *sdk.Service, launc
 		Simulated: j.Plan.Identity.Engine.Source == "simulator",
 	}
 	for _, s := range j.Plan.Identity.Steps {
-		if j.Done(s.ID) {
+		if j.isDone(s.ID) {
 			job.Done = append(job.Done, s.ID)
 		}
 	}
@@ -92,6 +94,15 @@ func (j *job) askToDrain(ctx context.Context) error {
 	return err
 }
 
+// arrived keeps a trial that came through the log. Should it be no trial of this plan, or
+// the disk be full, the volume still has it.
+func (j *job) arrived(t *record.Trial, err error) {
+	if t == nil || err != nil || j.isDone(t.StepID) || !slices.ContainsFunc(j.Plan.Identity.Steps, func(s plan.Step) bool { return s.ID == t.StepID }) {
+		return
+	}
+	_ = j.sink.Trial(*t)
+}
+
 // stream takes the engine's log: our events come out of it, the rest is kept and shown
 // while there is nothing better to show.
 type stream struct {
@@ -108,6 +119,7 @@ func (j *job) newStream(log io.WriteCloser) *stream {
 	var last time.Time
 	ready := false
 	kept := supervise.NewLog(log, j.secretValues(), nil)
+	var parts container.Assembler
 	events := container.NewEventReader(func(e container.Event) {
 		switch {
 		case e.Nonce != j.nonce: // an engine can print what it likes
@@ -117,6 +129,8 @@ func (j *job) newStream(log io.WriteCloser) *stream {
 			_ = j.sink.Launched(*e.Launched)
 		case e.Cell != nil:
 			j.sink.Preview(*e.Cell)
+		case e.Part != nil:
+			j.arrived(parts.Add(*e.Part))
 		case e.End != nil:
 			j.told()
 		case e.Progress != nil:

@@ -53,6 +53,10 @@ type session struct {
 	*sdk.Client
 	version string // of the engine
 	close   func() error
+	// lost: the engine is gone. It will not answer to the end of the session, which kill
+	// ends at once.
+	lost    bool
+	kill    func()
 	secrets secretStore
 }
 
@@ -85,7 +89,7 @@ func connect(ctx context.Context, environ []string, secrets secretStore, log io.
 		if err != nil {
 			return nil, fmt.Errorf("the Dagger session of %s: %w", sessionVariable, err)
 		}
-		return checked(ctx, client, secrets, client.Close)
+		return checked(ctx, client, secrets, client.Close, func() {})
 	}
 	cli, err := FindCLI(environ)
 	if err != nil {
@@ -99,11 +103,11 @@ func connect(ctx context.Context, environ []string, secrets secretStore, log io.
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return checked(ctx, client, secrets, c.Close)
+	return checked(ctx, client, secrets, c.Close, func() { _ = c.kill() })
 }
 
-func checked(ctx context.Context, client *sdk.Client, secrets secretStore, end func() error) (*session, error) {
-	s := &session{Client: client, close: end, secrets: secrets}
+func checked(ctx context.Context, client *sdk.Client, secrets secretStore, end func() error, kill func()) (*session, error) {
+	s := &session{Client: client, close: end, kill: kill, secrets: secrets}
 	var err error
 	if s.version, err = client.Version(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("ask the engine for its version: %w", err), end())
