@@ -280,7 +280,9 @@ func (f *fake) noSecret(t *testing.T, values ...string) {
 // writings are the forms in which a value would still be readable.
 func writings(value string) []string {
 	quote := func(s string) string { q := strconv.Quote(s); return q[1 : len(q)-1] }
-	out := []string{value, quote(value), quote(quote(value)), // in a string of the query, and of a JSON in it
+	b, _ := json.Marshal(value) // a string: cannot fail
+	asJSON := string(b[1 : len(b)-1])
+	out := []string{value, quote(value), asJSON, quote(quote(value)), quote(asJSON), // in a string of the query, and of a JSON in it
 		url.QueryEscape(value), url.PathEscape(value), hex.EncodeToString([]byte(value))}
 	for lead := range 3 {
 		// Inside something longer it may begin at any of three places of a group; what is cut
