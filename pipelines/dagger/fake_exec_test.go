@@ -363,8 +363,9 @@ type logLines struct {
 }
 
 func (w *logLines) Write(p []byte) (int, error) {
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
+	// Not the session's own lock: whoever reads the log may lose the session.
+	w.s.logging.Lock()
+	defer w.s.logging.Unlock()
 	w.pending = append(w.pending, p...)
 	for {
 		line, rest, ok := bytes.Cut(w.pending, []byte("\n"))

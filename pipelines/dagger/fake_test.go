@@ -332,8 +332,10 @@ type fakeSession struct {
 	end  context.CancelCauseFunc
 	busy sync.WaitGroup
 
+	logging sync.Mutex // for log
+	log     io.Writer
+
 	mu       sync.Mutex
-	log      io.Writer
 	lines    int
 	services map[*node]*service
 }
