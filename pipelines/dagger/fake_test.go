@@ -11,6 +11,10 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +57,7 @@ type fake struct {
 
 func newFake(t *testing.T) *fake {
 	f := &fake{t: t, dir: t.TempDir(), nodes: map[string]*node{}, execs: map[*node]*execRun{}, ran: map[*node]int{}, roots: map[*node]string{}}
+	f.replacePattern(regexp.QuoteMeta(filepath.Join(os.TempDir(), "speedmatrix-"))+`\d+`, "TMP") // the executor's own
 	t.Cleanup(func() {
 		f.lose()
 		f.running.Wait()
@@ -425,10 +430,8 @@ func (s *fakeSession) Do(r *http.Request) (*http.Response, error) {
 		b, err := json.Marshal(v)
 		return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Body: io.NopCloser(bytes.NewReader(b))}, err
 	case <-ctx.Done():
-		if err := r.Context().Err(); err != nil {
-			return nil, err
-		}
-		return nil, context.Cause(ctx)
+		// As an http.Client words it, where the cause can be found.
+		return nil, &url.Error{Op: "Post", URL: r.URL.String(), Err: context.Cause(ctx)}
 	}
 }
 
