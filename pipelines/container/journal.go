@@ -117,9 +117,10 @@ func (j *journal) Trial(t record.Trial) error {
 
 const (
 	// maxSent bounds a trial that is sent through the log; a larger one stays in the volume
-	// until the end. partBytes keeps a line of the log short.
+	// until the end. partBytes keeps a line of the log short: container engines cut and mix
+	// what is written in large pieces, and lines of two thousand bytes came whole.
 	maxSent   = 8 << 20
-	partBytes = 12 << 10
+	partBytes = 1280
 )
 
 // send puts a trial's file into the log, piece by piece. It goes on between two cells.

@@ -42,6 +42,8 @@ type Executor struct {
 	Hub string
 	// Login, if not nil, gives the credentials for an image's registry.
 	Login func(ctx context.Context, image string) (user, secret string, ok bool, err error)
+	// StopWithin is what the engine's container has before it is killed; 0: 30 s.
+	StopWithin time.Duration
 	// Connect replaces the connection (tests only).
 	Connect func(ctx context.Context, log io.Writer) (*sdk.Client, error)
 }
@@ -208,6 +210,9 @@ func (j *job) inSession(ctx context.Context, f func() error) (err error) {
 
 	j.progress("build", "connecting to the Dagger engine")
 	if j.session, err = j.connect(ctx, stream); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
 		return err
 	}
 	defer func() {

@@ -1,6 +1,7 @@
 package dagger
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -127,7 +128,8 @@ func (j *job) step(name string, args []string) *sdk.Container {
 // stop ends the service: TERM, which the supervisor passes on, and KILL when its time is
 // over. The container engine alone would wait for ever.
 func (j *job) stop(ctx context.Context, service *sdk.Service) error {
-	stopping, cancel := context.WithTimeoutCause(ctx, stopWithin, errors.New("the engine's container did not stop"))
+	within := cmp.Or(j.x.StopWithin, stopWithin)
+	stopping, cancel := context.WithTimeoutCause(ctx, within, errors.New("the engine's container did not stop"))
 	_, err := service.Stop(stopping)
 	cancel()
 	if err == nil || ctx.Err() != nil {
@@ -138,6 +140,6 @@ func (j *job) stop(ctx context.Context, service *sdk.Service) error {
 	if _, killErr := service.Stop(killing, sdk.ServiceStopOpts{Kill: true}); killErr != nil {
 		return fmt.Errorf("the engine's container could not be ended (stop: %w; kill: %w): see `dagger core engine`, or restart the Dagger engine", err, killErr)
 	}
-	j.note("End", "the engine's container took no notice of TERM for %v and was killed", stopWithin)
+	j.note("End", "the engine's container took no notice of TERM for %v and was killed", within)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -233,7 +234,7 @@ func (t withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 // otherwise: nothing is reported to anybody, and engines of other programs stay. The log
 // has to be one of plain lines: our events come in it.
 func sessionEnv(environ []string) []string {
-	out := append([]string(nil), environ...)
+	out := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "DAGGER_SILENT=") })
 	for _, kv := range []string{"DO_NOT_TRACK=1", "DAGGER_LEAVE_OLD_ENGINE=1", "DAGGER_NO_NAG=1", "DAGGER_PROGRESS=logs", "NO_COLOR=1"} {
 		name, _, _ := strings.Cut(kv, "=")
 		if supervise.Getenv(environ, name) == "" || name == "DAGGER_PROGRESS" {
