@@ -50,13 +50,17 @@ func (j *job) overlaid(ctx context.Context, img *image) error {
 		return err
 	}
 	j.progress("build", "installing the wheel of commit %s", j.Plan.Identity.Engine.Commit)
-	wheel := "/speedmatrix/" + path.Base(b.WheelURL)
-	file := j.session.HTTP(b.WheelURL, sdk.HTTPOpts{Checksum: "sha256:" + b.WheelSHA256})
+	u, err := url.Parse(b.WheelURL)
+	if err != nil {
+		return fmt.Errorf("the wheel of the plan: %w", err)
+	}
+	file, wheel := path.Base(u.Path), "/speedmatrix/"+path.Base(u.Path) // without escapes: its name says what it is
+	content := j.session.HTTP(b.WheelURL, sdk.HTTPOpts{Checksum: "sha256:" + b.WheelSHA256})
 	img.container = base.
-		WithMountedFile(wheel, file).
+		WithMountedFile(wheel, content).
 		WithExec([]string{"python3", "-m", "pip", "install", "--no-deps", "--no-index", "--force-reinstall", wheel}).
 		WithoutMount(wheel)
-	j.note("Image", "%s with the wheel %s (sha256:%s) of commit %s", b.Base, path.Base(b.WheelURL), b.WheelSHA256, j.Plan.Identity.Engine.Commit)
+	j.note("Image", "%s with the wheel %s (sha256:%s) of commit %s", b.Base, file, b.WheelSHA256, j.Plan.Identity.Engine.Commit)
 	return nil
 }
 

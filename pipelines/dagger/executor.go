@@ -100,7 +100,6 @@ type job struct {
 	serve       pipelines.Serve
 	launchID    string
 	sink        *lockedSink
-	events      *container.EventReader
 	tmp         string
 	told        func() // the log held the last event
 	allTold     <-chan struct{}
