@@ -95,10 +95,17 @@ func TestDagger(t *testing.T) {
 		began := time.Now()
 		second := d.run(t, strings.TrimSuffix(file, ".yaml")+".plan.json")
 		d.valid(t, second, 3)
+		took := time.Since(began)
 		if first.PlanDigest != second.PlanDigest {
 			t.Errorf("plans %s and %s", first.PlanDigest, second.PlanDigest)
 		}
-		t.Logf("second run: %v in all", time.Since(began).Round(time.Second/10))
+		d.cli(t, 0, "rerun", d.last, "--yes", "--results", d.results, "--hub", d.hub)
+		again := d.newest(t)
+		d.valid(t, again, 3)
+		if again.RerunOf != second.ID || setting(again, "Image") != setting(second, "Image") {
+			t.Errorf("again of %q, image %q", again.RerunOf, setting(again, "Image"))
+		}
+		t.Logf("second run: %v in all", took.Round(time.Second/10))
 	})
 
 	t.Run("archive, with a path of another machine", func(t *testing.T) {

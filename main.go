@@ -113,6 +113,7 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{err, c.CommandPath()} })
 	root.AddCommand(
 		runCmd(p, drain),
+		rerunCmd(p, drain),
 		planCmd(p),
 		buildCmd(p),
 		importCmd(p),
@@ -128,7 +129,7 @@ func rootCmd(p process, drain <-chan struct{}) *cobra.Command {
 	)
 	// Verbs that measure and serve nothing have nothing to end in order.
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
-		if name := c.Name(); name != "run" && name != "simulate" && name != "supervise" && name != "measure" {
+		if name := c.Name(); name != "run" && name != "rerun" && name != "simulate" && name != "supervise" && name != "measure" {
 			p.leave()
 		}
 	}

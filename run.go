@@ -35,6 +35,7 @@ type runOptions struct {
 	experiment string
 	results    string
 	resume     string
+	rerun      string
 	keyEnv     string
 	keyFile    string
 	json       bool
@@ -204,14 +205,15 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 
 // session is a run that is being made.
 type session struct {
-	partial    *store.Partial
-	experiment *spec.Experiment
-	resolved   *resolve.Resolved
-	executor   pipelines.Executor
-	secrets    []string
-	baseDir    string
-	launch     int
-	fresh      bool // nothing of an earlier launch
+	partial      *store.Partial
+	experiment   *spec.Experiment
+	resolved     *resolve.Resolved
+	executor     pipelines.Executor
+	executorName string
+	secrets      []string
+	baseDir      string
+	launch       int
+	fresh        bool // nothing of an earlier launch
 }
 
 // openSession makes a new run folder, or opens one that was interrupted.
@@ -219,6 +221,10 @@ func openSession(ctx context.Context, p process, o runOptions, key string) (*ses
 	if o.resume != "" {
 		s := &session{launch: 1, fresh: true}
 		return s, s.resume(ctx, p, o, key)
+	}
+	if o.rerun != "" {
+		s := &session{launch: 1, fresh: true}
+		return s, s.again(ctx, p, o, key)
 	}
 	s, name, err := resolveFor(ctx, p, o)
 	if err != nil {
@@ -310,6 +316,9 @@ func (s *session) reload(ctx context.Context, p process, r record.Run, planJSON,
 	s.resolved.Plan = stored
 	x := o.executorFlags
 	x.executor = cmp.Or(x.executor, r.Executor)
+	if s.executorName, err = x.choose(s.resolved.Source.Kind()); err != nil {
+		return err
+	}
 	return s.prepare(p, key, x)
 }
 

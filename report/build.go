@@ -799,7 +799,7 @@ func (b *builder) plan() []Field {
 		}
 	}
 	out = append(out, fields("Run", r.ID, "Method version", r.MethodVersion, "Plan digest", r.PlanDigest,
-		by, tool, "Attached to", r.Attach, "Finished", finished, "Resumed from", r.ResumedFrom,
+		by, tool, "Attached to", r.Attach, "Finished", finished, "Resumed from", r.ResumedFrom, "Again of", r.RerunOf,
 		"Overrides", strings.Join(r.Overrides, ", "), "Client headroom", b.headroom(), "Source", r.Source)...)
 	// A plan may name what stands here too; the first is kept.
 	seen := make(map[string]bool)

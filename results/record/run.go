@@ -25,6 +25,7 @@ type Run struct {
 	FinishedAt  *time.Time `json:"finished_at,omitempty"` // nil while partial
 	Interrupted bool       `json:"interrupted,omitempty"`
 	ResumedFrom string     `json:"resumed_from,omitempty"` // run id whose trials were taken over
+	RerunOf     string     `json:"rerun_of,omitempty"`     // run id whose plan was carried out again
 	Executor    string     `json:"executor,omitempty"`     // who carries the plan out: dagger, host, …
 
 	PlanDigest    string   `json:"plan_digest"`
