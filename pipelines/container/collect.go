@@ -35,7 +35,7 @@ func AskToDrain(dir string) error {
 func Collect(dir, out string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, fs.ErrNotExist) && path != dir {
 				return nil // renamed meanwhile
 			}
 			return err
@@ -66,10 +66,15 @@ func copyFile(from, to string) error {
 		return err
 	}
 	defer in.Close()
+	fi, err := in.Stat()
+	if err != nil {
+		return err
+	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	// As long as it is now: a log may grow faster than it is copied.
+	_, err = io.Copy(out, io.LimitReader(in, fi.Size()))
 	return errors.Join(err, out.Close())
 }

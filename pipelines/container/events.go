@@ -7,24 +7,84 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 )
 
-// eventWriter writes events, one a line.
+// deafAfter is how long a reader may take nothing before events are no longer kept for
+// it: what is measured is in the volume, and must not wait for a log.
+const deafAfter = 10 * time.Second
+
+// eventWriter writes events, one a line, on a goroutine of its own.
 type eventWriter struct {
-	out   io.Writer
 	nonce string
+	lines chan []byte
+	done  chan struct{} // closed when all is written
+	deaf  bool          // nobody took an event in time; see write
 }
 
-func (w eventWriter) write(e Event) error {
+func newEventWriter(out io.Writer, nonce string) *eventWriter {
+	w := &eventWriter{nonce: nonce, lines: make(chan []byte, 64), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		for b := range w.lines {
+			_, _ = out.Write(b) // one call, so that nothing comes between
+		}
+	}()
+	return w
+}
+
+func (w *eventWriter) encode(e Event) ([]byte, error) {
 	e.Nonce = w.nonce
 	b, err := json.Marshal(e)
+	return append(append([]byte(EventPrefix), b...), '\n'), err
+}
+
+// write tells of something, in order. It is called on one goroutine.
+func (w *eventWriter) write(e Event) error {
+	b, err := w.encode(e)
 	if err != nil {
 		return err
 	}
-	// One call, so that two events do not mix. That nobody reads them is no reason to end:
-	// what is measured is in the volume.
-	_, _ = w.out.Write(append(append([]byte(EventPrefix), b...), '\n'))
+	select {
+	case w.lines <- b:
+		w.deaf = false
+		return nil
+	default:
+	}
+	if w.deaf {
+		return nil
+	}
+	late := time.NewTimer(deafAfter)
+	defer late.Stop()
+	select {
+	case w.lines <- b:
+	case <-late.C:
+		w.deaf = true
+	}
 	return nil
+}
+
+// hint tells of something unless the reader is behind. It never waits.
+func (w *eventWriter) hint(e Event) {
+	b, err := w.encode(e)
+	if err != nil {
+		return
+	}
+	select {
+	case w.lines <- b:
+	default:
+	}
+}
+
+// close waits until all is written, or nobody reads it. Nothing may be told any more.
+func (w *eventWriter) close() {
+	close(w.lines)
+	late := time.NewTimer(deafAfter)
+	defer late.Stop()
+	select {
+	case <-w.done:
+	case <-late.C:
+	}
 }
 
 // maxEventLine bounds a line that is waited for.
@@ -44,8 +104,8 @@ type EventReader struct {
 // maxShown is how much of a line that is no event is passed on.
 const maxShown = 4 << 10
 
-// escapes are what colours a terminal.
-var escapes = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]|\r`)
+// escapes are what colours a terminal, sets its title, or moves its cursor.
+var escapes = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]`)
 
 // NewEventReader calls onEvent for each event and onLine for each other line, without
 // its colours.
@@ -88,17 +148,28 @@ func (r *EventReader) Close() error {
 }
 
 func (r *EventReader) line(b []byte) {
-	_, text, ok := bytes.Cut(b, []byte(EventPrefix))
-	if !ok {
-		s := strings.ToValidUTF8(string(b[:min(len(b), maxShown)]), "")
-		if s = strings.TrimSpace(escapes.ReplaceAllString(s, "")); s != "" && r.onLine != nil {
-			r.onLine(s)
+	begun := false
+	for rest := b; ; {
+		_, text, ok := bytes.Cut(rest, []byte(EventPrefix))
+		if !ok {
+			break
 		}
+		// What follows the object (an escape sequence, a mark of the log) is not ours. What
+		// goes before may look like ours, and be cut.
+		var e Event
+		if json.NewDecoder(bytes.NewReader(text)).Decode(&e) == nil {
+			if r.onEvent != nil {
+				r.onEvent(e)
+			}
+			return
+		}
+		begun, rest = true, text
+	}
+	if begun { // an event that was cut: nothing for people
 		return
 	}
-	// What follows the object (an escape sequence, a mark of the log) is not ours.
-	var e Event
-	if json.NewDecoder(bytes.NewReader(text)).Decode(&e) == nil && r.onEvent != nil {
-		r.onEvent(e)
+	s := strings.ToValidUTF8(string(b[:min(len(b), maxShown)]), "")
+	if s = strings.TrimSpace(escapes.ReplaceAllString(s, "")); s != "" && r.onLine != nil {
+		r.onLine(s)
 	}
 }

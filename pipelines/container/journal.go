@@ -46,7 +46,7 @@ var stepName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 type journal struct {
 	dir, launchDir string
 	redact         *record.Redactor
-	events         eventWriter
+	events         *eventWriter
 	gpus           gpuLog
 
 	mu   sync.Mutex
@@ -65,12 +65,22 @@ func (j *journal) done(p *plan.Plan, told []string, warn io.Writer) (map[string]
 	for _, id := range told {
 		out[id] = true
 	}
+	// What was being written when an earlier session was killed.
+	left, err := filepath.Glob(filepath.Join(j.dir, trialsDir, ".*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
 	for _, s := range p.Identity.Steps {
 		if !stepName.MatchString(s.ID) {
 			return nil, fmt.Errorf("plan: the step %.80q has a name that no file can have", s.ID)
 		}
 		path := j.trialPath(s.ID)
-		t, err := readTrial(path, s.ID)
+		t, err := readTrial(path, s)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
@@ -183,11 +193,12 @@ func (j *journal) Progress(p runner.Progress) {
 		return
 	}
 	j.told, j.last = now, p
+	// Redacted before it is cut: half a secret is not found.
+	p.Text = escapes.ReplaceAllString(strings.ReplaceAll(j.redact.Redact(p.Text), "\n", " "), "")
 	if len(p.Text) > maxText {
 		p.Text = strings.ToValidUTF8(p.Text[:maxText], "") + "…"
 	}
-	p.Text = j.redact.Redact(p.Text)
-	_ = j.events.write(Event{Progress: &p}) // nobody listens: no reason to stop measuring
+	j.events.hint(Event{Progress: &p})
 }
 
 // redacted returns a launch without the secrets in any of its texts: what a server says
@@ -209,13 +220,22 @@ func redacted(l record.Launch, r *record.Redactor) (record.Launch, error) {
 	return l, nil
 }
 
-func readTrial(path, step string) (record.Trial, error) {
+// readTrial reads the trial of a step of the plan.
+func readTrial(path string, s plan.Step) (record.Trial, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return record.Trial{}, err
 	}
 	defer f.Close()
-	return decodeTrial(f, path, step)
+	t, err := decodeTrial(f, path, s.ID)
+	if err != nil {
+		return t, err
+	}
+	point := record.Point{Phase: s.Phase, ContextTokens: s.ContextTokens, ContextLabel: s.ContextLabel, Concurrency: s.Concurrency}
+	if t.Point != point || t.Repeat != s.Repeat {
+		return t, fmt.Errorf("%s: it holds a cell that is not the plan's", path)
+	}
+	return t, nil
 }
 
 func decodeTrial(r io.Reader, path, step string) (record.Trial, error) {
@@ -234,6 +254,12 @@ func decodeTrial(r io.Reader, path, step string) (record.Trial, error) {
 	// To the end, so that the sum of the whole is checked.
 	if _, err := io.Copy(io.Discard, limited); err != nil {
 		return t, fmt.Errorf("%s: %w", path, err)
+	}
+	if limited.N <= 0 {
+		return t, fmt.Errorf("%s: it is over %d MiB", path, maxTrial>>20)
+	}
+	if !slices.Contains(record.Statuses, t.Status) {
+		return t, fmt.Errorf("%s: there is no status %.80q", path, t.Status)
 	}
 	if t.StepID != step {
 		return t, fmt.Errorf("%s: it holds the trial %.80q", path, t.StepID)
@@ -263,7 +289,7 @@ func (c *Collected) Trials() iter.Seq2[record.Trial, error] {
 			if !stepName.MatchString(s.ID) {
 				continue
 			}
-			t, err := readTrial(filepath.Join(c.dir, trialsDir, s.ID+trialEnd), s.ID)
+			t, err := readTrial(filepath.Join(c.dir, trialsDir, s.ID+trialEnd), s)
 			if errors.Is(err, os.ErrNotExist) {
 				continue
 			}

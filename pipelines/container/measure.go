@@ -62,9 +62,13 @@ func Measure(ctx context.Context, o MeasureOptions) error {
 		MeasureOptions: o, job: job, launchDir: dir,
 		secrets: secretsOf(o.Environ),
 		exited:  make(chan struct{}), drain: make(chan struct{}),
+		appear: time.Now().Add(appearWithin),
 	}
 	m.redact = record.NewRedactor(m.secrets...)
-	m.journal = &journal{dir: o.Dir, launchDir: dir, redact: m.redact, events: eventWriter{o.Stdout, job.Nonce}, gpus: newGPULog(dir)}
+	events := newEventWriter(o.Stdout, job.Nonce)
+	defer events.close()
+	m.journal = &journal{dir: o.Dir, launchDir: dir, redact: m.redact, events: events, gpus: newGPULog(dir)}
+	m.log = follower{path: filepath.Join(dir, logFile), most: maxLogRead, line: m.logLine}
 	err := m.run(ctx)
 	end := End{Drained: isClosed(m.drain)}
 	var engine *runner.EngineError
@@ -75,8 +79,20 @@ func Measure(ctx context.Context, o MeasureOptions) error {
 	default:
 		end.Error = m.redact.Redact(err.Error())
 	}
-	return errors.Join(err, writeJSON(filepath.Join(dir, endFile), end), m.journal.events.write(Event{End: &end}))
+	if err != nil {
+		err = redactedError{err, m.redact.Redact(err.Error())}
+	}
+	return errors.Join(err, writeJSON(filepath.Join(dir, endFile), end), events.write(Event{End: &end}))
 }
+
+// redactedError is an error whose text can be printed.
+type redactedError struct {
+	error
+	text string
+}
+
+func (e redactedError) Error() string { return e.text }
+func (e redactedError) Unwrap() error { return e.error }
 
 func readJob(path string, job *Job) error {
 	f, err := os.Open(path)
@@ -88,6 +104,9 @@ func readJob(path string, job *Job) error {
 	d.DisallowUnknownFields()
 	if err := d.Decode(job); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: something follows the job, or it is over %d MiB", path, maxJob>>20)
 	}
 	if job.Plan == nil || job.Launch.Number < 1 || job.EngineURL == "" {
 		return fmt.Errorf("%s: it has no plan, launch or engine", path)
@@ -110,6 +129,13 @@ type measuring struct {
 	exited chan struct{} // closed when the engine is known to have ended
 	drain  chan struct{} // closed when somebody asked to end early
 
+	// looking guards what one look at the engine's files remembers for the next. It is
+	// taken before mu.
+	looking sync.Mutex
+	log     follower
+	seen    os.FileInfo // of engine.json
+	appear  time.Time   // when that has to be there
+
 	mu     sync.Mutex
 	reason string // why exited is closed
 	state  EngineState
@@ -117,6 +143,7 @@ type measuring struct {
 }
 
 func (m *measuring) run(ctx context.Context) error {
+	m.look() // the engine may be ready before the watch has its first turn
 	watching, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { m.watch(watching) })
@@ -136,35 +163,24 @@ func (m *measuring) run(ctx context.Context) error {
 		RunID: m.job.RunID, Drain: m.drain, Secrets: m.secrets, Transport: m.Transport,
 		Done: func(id string) bool { return done[id] },
 	}
-	starting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-m.drain:
-			cancel(runner.ErrDrained)
-		case <-starting.Done():
-		}
-	}()
-	began := time.Now()
-	if err := runner.WaitReady(starting, engine, m.job.Plan, opts); err != nil {
+	if err := runner.WaitReady(ctx, engine, m.job.Plan, opts); err != nil {
 		switch {
-		case errors.Is(context.Cause(starting), runner.ErrDrained):
+		case errors.Is(err, runner.ErrDrained):
 			return nil
 		case isClosed(m.exited):
 			return &runner.EngineError{Kind: record.FailEngineExit, Reason: "before it was ready: " + m.exitReason()}
 		}
 		return fmt.Errorf("%w%s", err, supervise.Quote(LastLines(filepath.Join(m.launchDir, logFile)), 6))
 	}
+	m.look() // all that the engine said until now
 	m.ready.Store(true)
 	m.mu.Lock()
-	if !m.state.StartedAt.IsZero() {
-		began = m.state.StartedAt
-		engine.Launch.StartedAt = began
+	if began := m.state.StartedAt; !began.IsZero() {
+		seconds := time.Since(began).Seconds()
+		engine.Launch.StartedAt, engine.Launch.ReadySeconds = began, &seconds
 	}
 	engine.Launch.Settings = append(slices.Clone(engine.Launch.Settings), m.facts.Settings()...)
 	m.mu.Unlock()
-	seconds := time.Since(began).Seconds()
-	engine.Launch.ReadySeconds = &seconds
 	if err := m.journal.Launched(engine.Launch); err != nil {
 		return err
 	}
@@ -174,21 +190,11 @@ func (m *measuring) run(ctx context.Context) error {
 	return errors.Join(err, m.journal.Launched(engine.Launch))
 }
 
-// watch looks at the files of the engine's container until ctx ends.
+// watch looks at the files of the other containers until ctx ends.
 func (m *measuring) watch(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	log := follower{path: filepath.Join(m.launchDir, logFile), most: maxLogRead, line: func(s string) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.facts.Line(s)
-		if !m.ready.Load() {
-			m.journal.Progress(runner.Progress{Stage: "start", Text: s})
-		}
-	}}
-	var seen os.FileInfo
 	drain := m.Drain
-	file, appear := filepath.Join(m.launchDir, engineFile), time.Now().Add(appearWithin)
 	for {
 		select {
 		case <-ctx.Done():
@@ -201,21 +207,37 @@ func (m *measuring) watch(ctx context.Context) {
 		if _, err := os.Stat(filepath.Join(m.Dir, drainFile)); err == nil {
 			m.end()
 		}
-		if !m.ready.Load() {
-			log.read()
-		}
-		fi, err := os.Stat(file)
-		switch {
-		case err != nil && seen == nil && time.Now().After(appear):
-			m.over(fmt.Sprintf("its container did not start within %v", appearWithin))
-		case err == nil && (seen == nil || !os.SameFile(fi, seen) || !fi.ModTime().Equal(seen.ModTime())):
-			// Each state is a new file; the times of two may be one, the clock of files is coarse.
-			if state, err := ReadEngine(m.launchDir); err == nil {
-				seen = fi
-				m.look(state)
-			}
+		m.look()
+	}
+}
+
+// look reads what is new in the files of the engine's container: its log until it is
+// ready, its state whenever that changed.
+func (m *measuring) look() {
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	if !m.ready.Load() {
+		m.log.read()
+	}
+	fi, err := os.Stat(filepath.Join(m.launchDir, engineFile))
+	switch {
+	case err != nil && m.seen == nil && time.Now().After(m.appear):
+		m.over(fmt.Sprintf("its container did not start within %v", appearWithin))
+	case err == nil && (m.seen == nil || !os.SameFile(fi, m.seen) || !fi.ModTime().Equal(m.seen.ModTime())):
+		// Each state is a new file; the times of two may be one, the clock of files is coarse.
+		if state, err := ReadEngine(m.launchDir); err == nil {
+			m.seen = fi
+			m.judge(state)
 		}
 	}
+}
+
+// logLine takes a line of the engine's log.
+func (m *measuring) logLine(s string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.facts.Line(s)
+	m.journal.Progress(runner.Progress{Stage: "start", Text: s})
 }
 
 // end passes on the wish to end early.
@@ -225,8 +247,8 @@ func (m *measuring) end() {
 	}
 }
 
-// look judges a new state of the engine.
-func (m *measuring) look(s EngineState) {
+// judge takes a new state of the engine.
+func (m *measuring) judge(s EngineState) {
 	m.mu.Lock()
 	m.state = s
 	m.mu.Unlock()
@@ -260,6 +282,7 @@ func (m *measuring) exitReason() string {
 
 // capacity is what the start-up log says, summed over the engines.
 func (m *measuring) capacity() (tokens int64, ok bool) {
+	m.look()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	each, _ := m.facts.Capacity()
