@@ -245,14 +245,19 @@ func decodeTrial(r io.Reader, path, step string) (record.Trial, error) {
 		return t, fmt.Errorf("%s: %w", path, err)
 	}
 	limited := &io.LimitedReader{R: z, N: maxTrial}
-	if err := json.NewDecoder(limited).Decode(&t); err != nil {
+	d := json.NewDecoder(limited)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&t); err != nil {
 		if limited.N <= 0 {
 			return t, fmt.Errorf("%s: it is over %d MiB", path, maxTrial>>20)
 		}
 		return t, fmt.Errorf("%s: %w", path, err)
 	}
 	// To the end, so that the sum of the whole is checked.
-	if _, err := io.Copy(io.Discard, limited); err != nil {
+	switch _, err := d.Token(); {
+	case err == nil:
+		return t, fmt.Errorf("%s: something follows the trial", path)
+	case !errors.Is(err, io.EOF):
 		return t, fmt.Errorf("%s: %w", path, err)
 	}
 	if limited.N <= 0 {
