@@ -1,0 +1,182 @@
+package registry
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+)
+
+// layoutOf writes an OCI image layout as a tar, with the entries that change adds or
+// replaces (nil: removed).
+func layoutOf(t *testing.T, index v1.ImageIndex, change map[string][]byte, more ...tar.Header) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := layout.Write(dir, index); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	put := func(name string, text []byte) {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if other, ok := change[name]; ok {
+			delete(change, name)
+			if text = other; text == nil {
+				return nil
+			}
+		}
+		put(name, text)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range change {
+		put(name, text)
+	}
+	for _, h := range more {
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func archived(t *testing.T, text []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func blobOf(digest string) string { return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:") }
+
+func TestArchive(t *testing.T) {
+	amd, arm := imageFor(t, "linux", "amd64"), imageFor(t, "linux", "arm64")
+	one := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: amd})
+	list := mutate.AppendManifests(empty.Index, entry(amd, "linux", "amd64", ""), entry(arm, "linux", "arm64", ""))
+	nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: list})
+	for name, index := range map[string]v1.ImageIndex{"one image": one, "a list": list, "a list in the index": nested} {
+		p := newPinner(t, Options{})
+		got, err := p.Archive(t.Context(), archived(t, layoutOf(t, index, nil)))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got.Manifest != digestOf(t, amd) || got.Config != configOf(t, amd) || got.Platform != "linux/amd64" {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if name == "a list in the index" && got.Index != digestOf(t, list) {
+			t.Errorf("%s: index %s", name, got.Index)
+		}
+	}
+	// Relative to the experiment's folder.
+	file := archived(t, layoutOf(t, one, nil))
+	if _, err := newPinner(t, Options{Dir: filepath.Dir(file)}).Archive(t.Context(), filepath.Base(file)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a damaged or hostile file can be.
+func TestArchiveRefused(t *testing.T) {
+	img := imageFor(t, "linux", "amd64")
+	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img})
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := digestOf(t, layers[0])
+	whole := layoutOf(t, index, nil)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		text []byte
+		want []string
+	}{
+		{"another platform", layoutOf(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: imageFor(t, "linux", "arm64")}), nil), []string{"it is for linux/arm64, not for linux/amd64"}},
+		{"compressed", packed.Bytes(), []string{"it is compressed", "gunzip"}},
+		{"empty", nil, []string{"it is empty"}},
+		{"no tar", []byte(strings.Repeat("x", 2048)), []string{"no tar"}},
+		{"cut short", whole[:600], []string{"cut short"}},
+		{"no index", layoutOf(t, index, map[string][]byte{"index.json": nil}), []string{"no index.json", "podman save"}},
+		{"a layer of other content", layoutOf(t, index, map[string][]byte{blobOf(layer): []byte("other")}), []string{blobOf(layer), "damaged"}},
+		{"a layer that is missing", layoutOf(t, index, map[string][]byte{blobOf(layer): nil}), []string{layer, "which its manifest names"}},
+		{"a manifest that is missing", layoutOf(t, index, map[string][]byte{blobOf(digestOf(t, img)): nil}), []string{digestOf(t, img), "which its index names"}},
+		{"a layer that is a link", layoutOf(t, index, map[string][]byte{blobOf(layer): nil}, tar.Header{Name: blobOf(layer), Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}), []string{layer, "which its manifest names"}},
+		{"a blob of no digest", layoutOf(t, index, map[string][]byte{"blobs/sha256/../../etc": []byte("x"), "blobs/sha256/zz": []byte("x")}), []string{"its name is no digest"}},
+		{"an index that is no JSON", layoutOf(t, index, map[string][]byte{"index.json": []byte("{")}), []string{"its index cannot be read"}},
+		{"an index of nothing", layoutOf(t, index, map[string][]byte{"index.json": []byte(`{"schemaVersion":2,"manifests":[]}`)}), []string{"no image of any platform"}},
+	} {
+		_, err := newPinner(t, Options{}).Archive(t.Context(), archived(t, tt.text))
+		if err == nil {
+			t.Errorf("%s: it was taken", tt.name)
+		}
+		wantError(t, err, tt.want...)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if _, err := newPinner(t, Options{}).Archive(ctx, archived(t, whole)); !errors.Is(err, cause) {
+		t.Errorf("a reader that was told to stop: %v", err)
+	}
+}
+
+func FuzzArchive(f *testing.F) {
+	f.Add([]byte("index.json"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if w.WriteHeader(&tar.Header{Name: "index.json", Mode: 0o644, Size: int64(len(text))}) != nil {
+			return
+		}
+		_, _ = w.Write(text)
+		_ = w.Close()
+		if a, err := readArchive(t.Context(), &b); err == nil {
+			if _, err := a.image(newPinner(t, Options{})); err == nil {
+				t.Error("an archive without a blob is an image")
+			}
+		}
+	})
+}
