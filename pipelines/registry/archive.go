@@ -97,7 +97,11 @@ func readArchive(ctx context.Context, r io.Reader) (*archive, error) {
 				return nil, fmt.Errorf("index.json: %w", err)
 			}
 		case dir == "blobs/sha256/":
-			if err := a.blob(t, base, h.Size); err != nil {
+			err := a.blob(t, base, h.Size)
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				return nil, fmt.Errorf("it is cut short in %s: copy it again", name)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
