@@ -31,7 +31,7 @@ What is printed can stand as engine.source.image of an experiment.`,
   speedmatrix build my-commit.plan.json --publish registry.example.org/vllm:mine --registry-login`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := notEmpty(c, "output", "publish"); err != nil {
+			if err := notEmpty(c, "output", "publish", "container-binary", "hub"); err != nil {
 				return err
 			}
 			o.experiment, o.executor = args[0], "dagger"

@@ -73,6 +73,9 @@ func TestDagger(t *testing.T) {
 	t.Run("simulator", func(t *testing.T) {
 		run := d.run(t, d.experiment(t, "{simulator: default}", "", ""), "--executor", "dagger")
 		d.valid(t, run, 3)
+		if !strings.HasSuffix(run.Again, " --executor dagger") {
+			t.Errorf("again with %q", run.Again)
+		}
 		if run.Kind != record.Simulated {
 			t.Errorf("kind %s", run.Kind)
 		}

@@ -86,8 +86,16 @@ second stops at once. Either way --resume goes on where it ended.`,
 
 func addExperimentFlags(c *cobra.Command, f *experimentFlags) {
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		if err := notEmpty(c, "attach"); err != nil || f.attach == "" {
-			return err
+		for _, name := range []string{"attach", "executor", "gpus", "container-binary", "hub"} {
+			if c.Flags().Lookup(name) == nil {
+				continue
+			}
+			if err := notEmpty(c, name); err != nil {
+				return err
+			}
+		}
+		if f.attach == "" {
+			return nil
 		}
 		if _, err := attach.BaseURL(f.attach); err != nil {
 			return usageError{err, c.CommandPath()}
@@ -242,6 +250,9 @@ func openSession(ctx context.Context, p process, o runOptions, key string) (*ses
 		return nil, err
 	}
 	r.ID, r.Executor = newRunID(r.StartedAt, r.Name), name
+	if name != executorsOf[s.resolved.Source.Kind()][0] {
+		r.Again += " --executor " + name
+	}
 	planJSON, err := s.resolved.Plan.JSON()
 	if err != nil {
 		return nil, err
