@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +20,10 @@ func measureCmd(p process, drain <-chan struct{}) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			// Nobody may read our output any more: what is measured is in the volume.
+			broken := make(chan os.Signal, 1)
+			signal.Notify(broken, syscall.SIGPIPE)
+			defer signal.Stop(broken)
 			o.Environ, o.Stdout, o.Stderr = p.environ(), p.stdout, p.stderr
 			return container.Measure(c.Context(), o)
 		},

@@ -23,6 +23,6 @@
 //	launch-<n>/launch.json     what was found out about the engine, by Measure
 //	launch-<n>/end.json        how the measuring ended; absent while it goes on
 //	launch-<n>/gpu.csv         what nvidia-smi said once a second, where there is one
-//	trials/<step>.json.gz      one trial
+//	trials/<step>.json.gz      one trial; with .bad behind it: one that could not be read
 //	drain                      its presence asks Measure to end early
 package container
