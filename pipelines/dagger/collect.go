@@ -95,6 +95,8 @@ func (j *job) fetch(ctx context.Context, o outcome) error {
 		return end.Engine
 	case told && end.Error != "":
 		return errors.New(end.Error)
+	case told && end.Drained && !j.drained():
+		return errors.New("measure: the step was told to end early, and not by us: was the Dagger engine stopped, or the run's volume changed?")
 	case told:
 		return nil
 	case started && (engine.ExitStatus != "" || engine.Starts > 1):
@@ -110,6 +112,16 @@ func (j *job) fetch(ctx context.Context, o outcome) error {
 		return j.engineFailed(ctx, "measure", o.err)
 	}
 	return fmt.Errorf("measure: the step ended with status %d and did not say why; its log is %s", o.status, j.LogsDir)
+}
+
+// drained says whether we were asked to end early.
+func (j *job) drained() bool {
+	select {
+	case <-j.Drain:
+		return true
+	default:
+		return false
+	}
 }
 
 // ended completes a launch by what the supervisor saw last.

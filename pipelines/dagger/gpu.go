@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,11 +23,14 @@ func chooseGPUs(option, claimed string) ([]string, error) {
 		return []string{}, nil
 	}
 	devices := strings.Split(option, ",")
-	if slices.Contains(devices, "") {
+	if slices.ContainsFunc(devices, func(d string) bool { return !deviceName.MatchString(d) }) {
 		return nil, fmt.Errorf("--gpus %q: give all, none, or indices and UUIDs with commas between them", option)
 	}
 	return devices, nil
 }
+
+// deviceName is an index or a UUID of a GPU, or of a part of one.
+var deviceName = regexp.MustCompile(`^(?:[0-9]{1,3}|(?:GPU|MIG)-[0-9A-Za-z/-]+)$`)
 
 // withGPUs gives a container the GPUs: the one place that knows how.
 func (j *job) withGPUs(c *sdk.Container) *sdk.Container {
@@ -43,6 +47,7 @@ func (j *job) withGPUs(c *sdk.Container) *sdk.Container {
 func (j *job) lookAtGPUs(ctx context.Context, img *image, name string) (container.Facts, nvidia.Report, error) {
 	const facts = "/speedmatrix/facts.json"
 	file := j.withGPUs(j.withUs(img.container)).
+		WithUser("0:0").
 		WithEnvVariable(container.RunVariable, j.launchID+"-"+name).
 		WithExec([]string{container.Binary, "inspect", "--out", facts}).
 		File(facts)

@@ -170,7 +170,11 @@ func (j *job) pulled(ctx context.Context, img *image) (err error) {
 	e := j.Plan.Identity.Engine
 	if j.Archive != "" {
 		j.progress("build", "importing %s", j.Archive)
-		archive, err := filepath.Abs(filepath.Join(j.BaseDir, j.Archive))
+		archive := j.Archive
+		if !filepath.IsAbs(archive) {
+			archive = filepath.Join(j.BaseDir, archive)
+		}
+		archive, err := filepath.Abs(archive)
 		if err != nil {
 			return err
 		}
@@ -253,6 +257,7 @@ func (j *job) inspect(ctx context.Context, img *image) (err error) {
 	const facts = "/speedmatrix/facts.json"
 	j.progress("build", "looking into the image")
 	file := j.withUs(img.container).
+		WithUser("0:0"). // the image's own user may not write there
 		WithExec([]string{container.Binary, "inspect", "--out", facts}).
 		File(facts)
 	out := filepath.Join(j.tmp, "facts.json")
