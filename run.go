@@ -22,6 +22,7 @@ import (
 	"speedmatrix/experiments/spec"
 	"speedmatrix/pipelines"
 	"speedmatrix/pipelines/attach"
+	"speedmatrix/pipelines/registry"
 	"speedmatrix/pipelines/simulator"
 	"speedmatrix/results/metric"
 	"speedmatrix/results/record"
@@ -275,9 +276,32 @@ func resolveFor(ctx context.Context, p process, o runOptions) (s *session, execu
 		if s.experiment, s.resolved, err = lockNow(ctx, p, o); err != nil {
 			return nil, "", err
 		}
+		s.baseDir = filepath.Dir(s.experiment.File)
+		return s, executor, nil
 	}
 	s.baseDir = filepath.Dir(s.experiment.File) // not the folder of a locked plan
-	return s, executor, nil
+	return s, executor, s.checkArchive(ctx)
+}
+
+// checkArchive holds an image's file against the digest that the plan was locked to: a
+// registry is asked by digest, a file can be another one by now.
+func (s *session) checkArchive(ctx context.Context) error {
+	locked := s.resolved.Plan.Identity.Engine.Locked
+	if s.resolved.Archive == "" || locked == nil {
+		return nil
+	}
+	pinner, err := registry.New(registry.Options{Dir: s.baseDir, Platform: locked.Platform, Hub: defaultHub})
+	if err != nil {
+		return err
+	}
+	found, err := pinner.Archive(ctx, s.resolved.Archive)
+	if err != nil {
+		return fmt.Errorf("engine.source.image: %w", err)
+	}
+	if found.Manifest != locked.Manifest {
+		return fmt.Errorf("engine.source.image: %s holds the image %s, the plan was locked to %s: bring the file back, or lock the plan again", s.resolved.Archive, found.Manifest, locked.Manifest)
+	}
+	return nil
 }
 
 // resume opens a run that was interrupted. An unfinished one goes on in its own
@@ -325,6 +349,9 @@ func (s *session) reload(ctx context.Context, p process, r record.Run, planJSON,
 		return fmt.Errorf("%s: the experiment now gives another plan (%s) than the stored one (%s): a file it names, or this program, changed since; start a new run", dir, got, stored.Digest)
 	}
 	s.resolved.Plan = stored
+	if err := s.checkArchive(ctx); err != nil {
+		return err
+	}
 	x := o.executorFlags
 	x.executor = cmp.Or(x.executor, r.Executor)
 	if s.executorName, err = x.choose(s.resolved.Source.Kind()); err != nil {

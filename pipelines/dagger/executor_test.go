@@ -600,7 +600,11 @@ func TestChooseGPUs(t *testing.T) {
 		{option: "none", claimed: "RTX 3060", none: true},
 		{option: "all", want: []string{}},
 		{option: "0,GPU-1234", want: []string{"0", "GPU-1234"}},
+		{option: "MIG-GPU-12/3/0", want: []string{"MIG-GPU-12/3/0"}},
 		{option: "0,,1", bad: true},
+		{option: "0, 1", bad: true},
+		{option: "-1", bad: true},
+		{option: "ALL", bad: true},
 	} {
 		got, err := chooseGPUs(tt.option, tt.claimed)
 		if (err != nil) != tt.bad || (got == nil) != (tt.none || tt.bad) || !slices.Equal(got, tt.want) {

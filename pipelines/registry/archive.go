@@ -34,6 +34,12 @@ func (p *Pinner) Archive(ctx context.Context, file string) (plan.Image, error) {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(p.o.Dir, file)
 	}
+	// Asked before it is opened: opening a pipe would wait for its other end.
+	if info, err := os.Stat(file); err != nil {
+		return plan.Image{}, err
+	} else if !info.Mode().IsRegular() {
+		return plan.Image{}, fmt.Errorf("%s: it is not a plain file", file)
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return plan.Image{}, err

@@ -112,6 +112,13 @@ func TestArchive(t *testing.T) {
 	}
 }
 
+// A pipe that nobody writes to would be waited for.
+func TestArchiveIsPlainFile(t *testing.T) {
+	if _, err := newPinner(t, Options{}).Archive(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a plain file") {
+		t.Errorf("%v", err)
+	}
+}
+
 // What a damaged or hostile file can be.
 func TestArchiveRefused(t *testing.T) {
 	img := imageFor(t, "linux", "amd64")
