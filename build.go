@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +49,11 @@ What is printed can stand as engine.source.image of an experiment.`,
 }
 
 func buildVerb(ctx context.Context, p process, o runOptions, b dagger.BuildOptions) error {
+	if e, _, err := loadExperiment(ctx, o.experiment, o.experimentFlags); err != nil {
+		return err
+	} else if kind := e.Engine.Source.Kind(); !slices.Contains(executorsOf[kind], "dagger") {
+		return usageError{err: fmt.Errorf("engine.source %s has no image to build", kind)}
+	}
 	s, _, err := resolveFor(ctx, p, o)
 	if err != nil {
 		return err
@@ -67,7 +73,11 @@ func buildVerb(ctx context.Context, p process, o runOptions, b dagger.BuildOptio
 	job.Launch, job.Done = 1, func(string) bool { return false }
 	built, err := x.Build(ctx, job, b, &buildSink{p: p})
 	if err != nil {
-		return fmt.Errorf("%w\nits log is %s", err, filepath.Join(logs, "dagger-1.log"))
+		log := filepath.Join(logs, "dagger-1.log")
+		if fi, statErr := os.Stat(log); statErr != nil || fi.Size() == 0 {
+			return errors.Join(err, os.RemoveAll(logs))
+		}
+		return fmt.Errorf("%w\nits log is %s", err, log)
 	}
 	if err := os.RemoveAll(logs); err != nil {
 		return err
@@ -89,6 +99,9 @@ func buildVerb(ctx context.Context, p process, o runOptions, b dagger.BuildOptio
 			return errors.Join(errors.New("the archive that was written cannot be read"), err)
 		}
 		fmt.Fprintf(p.stdout, "oci-archive:%s  %s\n", b.Output, image.Manifest)
+	}
+	if b.Output == "" && b.Publish == "" {
+		fmt.Fprintln(p.stderr, "built: it is in the engine's cache; --output or --publish give a digest to pin")
 	}
 	if built.Ref != "" {
 		fmt.Fprintln(p.stdout, built.Ref)

@@ -110,7 +110,7 @@ func containers(ctx context.Context, p process) []check {
 	engine := check{name: "Dagger engine", why: why, soft: true, mend: "install Docker or Podman, which the CLI starts one with, or name one in " + dagger.RunnerVariable}
 	switch {
 	case h.EngineError != nil:
-		engine.soft, engine.mend = false, h.EngineError.Error()
+		engine.mend = h.EngineError.Error()
 	case h.Warning != "":
 		engine.soft, engine.mend = false, h.Warning
 	case h.Engine != "":

@@ -173,6 +173,7 @@ func printable(s string) string { return plain.Block(s) }
 // oneLine is printable on one line of at most n characters.
 func oneLine(s string, n int) string {
 	s = plain.Line(s)
+	n = max(n, 0)
 	if r := []rune(s); len(r) > n {
 		return string(r[:n]) + "…"
 	}

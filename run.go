@@ -69,6 +69,8 @@ second stops at once. Either way --resume goes on where it ended.`,
 			}
 			if o.resume == "" {
 				o.experiment = args[0]
+			} else if len(o.sets) > 0 {
+				return usageError{errors.New("--set: a run is gone on with as it was begun; to change a value start a new one"), c.CommandPath()}
 			}
 			return runVerb(c.Context(), p, drain, o)
 		},
@@ -165,7 +167,8 @@ func runVerb(ctx context.Context, p process, drain <-chan struct{}, o runOptions
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w\nwhat was measured is in %s; go on with: speedmatrix run --resume %s", cause, s.partial.Dir(), s.partial.Dir())
 	}
-	drained := isClosed(drain)
+	// A wish that came when everything was measured changed nothing.
+	drained := isClosed(drain) && (execErr != nil || s.left())
 	var engine *runner.EngineError
 	switch {
 	case execErr == nil:

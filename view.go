@@ -338,7 +338,9 @@ func (m *liveModel) Init() tea.Cmd { return nil }
 func (m *liveModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		m.width = msg.Width
+		if msg.Width > 0 { // 0: the terminal does not know
+			m.width = msg.Width
+		}
 	case record.Launch:
 		if msg.EndedAt == nil {
 			m.launch = launchLine(msg)

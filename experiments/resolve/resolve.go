@@ -262,7 +262,11 @@ func unpinned(id *plan.Identity, s spec.Source, c *servecmd.Command) []string {
 	add := func(format string, a ...any) { out = append(out, fmt.Sprintf(format, a...)) }
 	switch id.Engine.Source {
 	case "image":
-		if !digest.MatchString(id.Engine.Image) {
+		switch {
+		case digest.MatchString(id.Engine.Image):
+		case strings.HasPrefix(s.Image, spec.ArchivePrefix):
+			add("engine.source.image is the file %q: it can be replaced; plan --lock pins its digest", strings.TrimPrefix(s.Image, spec.ArchivePrefix))
+		default:
 			add("engine.source.image is the tag %q: a tag can be moved or removed; name a digest (repo@sha256:…)", s.Image)
 		}
 	case "commit":

@@ -82,8 +82,21 @@ func (j *job) ours() *sdk.File {
 	if err != nil {
 		self = j.x.Self
 	}
-	return j.session.Host().File(self)
+	return j.session.hostFile(self)
 }
+
+// hostFile is a file of this machine. The engine takes its name for a pattern, and finds
+// nothing where it is one.
+func (s *session) hostFile(file string) *sdk.File {
+	dir, name := filepath.Split(file)
+	if !strings.ContainsAny(name, `*?[]!\#`) {
+		return s.Host().File(file)
+	}
+	pattern := patternSign.ReplaceAllString(name, `\$0`)
+	return s.Host().Directory(dir, sdk.HostDirectoryOpts{Include: []string{pattern}}).File(name)
+}
+
+var patternSign = regexp.MustCompile(`[*?\[\]!\\#]`)
 
 // withUs adds this program to a container.
 func (j *job) withUs(c *sdk.Container) *sdk.Container {
@@ -178,7 +191,7 @@ func (j *job) pulled(ctx context.Context, img *image) (err error) {
 		if err != nil {
 			return err
 		}
-		img.container = j.session.Container(sdk.ContainerOpts{Platform: sdk.Platform(e.Locked.Platform)}).Import(j.session.Host().File(archive))
+		img.container = j.session.Container(sdk.ContainerOpts{Platform: sdk.Platform(e.Locked.Platform)}).Import(j.session.hostFile(archive))
 		j.note("Image", "%s, from an archive", e.Locked.Manifest)
 		return nil
 	}
@@ -294,7 +307,14 @@ func (j *job) inspect(ctx context.Context, img *image) (err error) {
 		}
 		j.note("Container CPU", "%s", text)
 	}
-	j.note("Container limits", "/dev/shm %d bytes, %s open files, %s bytes of locked memory", int64(shmBytes), f.Limits.OpenFiles, f.Limits.LockedBytes)
+	limits := fmt.Sprintf("/dev/shm %d GiB", shmBytes>>30)
+	if n := f.Limits.OpenFiles; n != nil && n.Soft != nil {
+		limits += fmt.Sprintf(", %s open files", n)
+	}
+	if n := f.Limits.LockedBytes; n != nil {
+		limits += fmt.Sprintf(", %s bytes of locked memory", n)
+	}
+	j.note("Container limits", "%s", limits)
 	if want := j.Plan.Identity.Engine.Python; want != "" && f.Python != want && !strings.HasPrefix(f.Python, want+".") {
 		return fmt.Errorf("engine.source.wheel.base has Python %s, the experiment wants %s", cmp.Or(f.Python, "of an unknown version"), want)
 	}

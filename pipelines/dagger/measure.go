@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	sdk "dagger.io/dagger"
@@ -140,7 +141,7 @@ func (j *job) newStream(log io.WriteCloser) *stream {
 	}, func(line string) {
 		line = j.redact.Redact(line)
 		_, _ = io.WriteString(kept, line+"\n")
-		if now := time.Now(); !ready && now.Sub(last) >= every {
+		if now := time.Now(); !ready && now.Sub(last) >= every && !strings.Contains(line, " WARN ") {
 			last = now
 			j.sink.Progress(runner.Progress{Stage: "build", Text: line})
 		}

@@ -159,6 +159,11 @@ func (c *cliConn) Close() error {
 
 // startCLI starts `dagger session`.
 func startCLI(ctx context.Context, cli string, environ, extra []string, log io.Writer) (*cliConn, error) {
+	if socket, ok := strings.CutPrefix(supervise.Getenv(environ, RunnerVariable), "unix://"); ok {
+		if _, err := os.Stat(socket); err != nil { // the CLI would try it for a long time
+			return nil, noEngine(environ, err, "")
+		}
+	}
 	cmd := exec.Command(cli, "session", "--label", "dagger.io/sdk.name:go", "--label", "dagger.io/sdk.version:"+SDKVersion)
 	cmd.Env = append(sessionEnv(environ), extra...)
 	cmd.SysProcAttr = ownGroup()

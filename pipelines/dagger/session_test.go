@@ -132,7 +132,7 @@ func TestLook(t *testing.T) {
 	if h.CLIVersion != SDKVersion || h.CLIError != nil || h.Engine != "" {
 		t.Errorf("%+v", h) // none is named, and none is started
 	}
-	h = Look(t.Context(), "", append(fakeEnviron(t, SDKVersion), RunnerVariable+"=unix:///engine.sock"))
+	h = Look(t.Context(), "", append(fakeEnviron(t, SDKVersion), RunnerVariable+"=tcp://127.0.0.1:1"))
 	if h.Engine != "v"+SDKVersion || h.EngineError != nil {
 		t.Errorf("%+v", h)
 	}
