@@ -200,7 +200,7 @@ func (j *job) withNetwork(c *sdk.Container) *sdk.Container {
 			if _, err := os.Stat(file); err != nil {
 				continue
 			}
-			c = c.WithMountedFile(caFile, j.session.Host().File(file))
+			c = c.WithMountedFile(caFile, j.session.hostFile(file))
 			for _, name := range caVariables {
 				c = c.WithEnvVariable(name, caFile)
 			}

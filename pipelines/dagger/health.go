@@ -87,7 +87,7 @@ func (s *session) diskWarning(ctx context.Context, self string) string {
 	const facts = "/speedmatrix/facts.json"
 	out := filepath.Join(dir, "facts.json")
 	_, err = s.Container(sdk.ContainerOpts{Platform: defaultPlatform}).
-		WithFile(container.Binary, s.Host().File(self), sdk.ContainerWithFileOpts{Permissions: 0o755}).
+		WithFile(container.Binary, s.hostFile(self), sdk.ContainerWithFileOpts{Permissions: 0o755}).
 		WithEnvVariable(container.RunVariable, rand.Text()).
 		WithExec([]string{container.Binary, "inspect", "--out", facts}).
 		File(facts).Export(ctx, out)
