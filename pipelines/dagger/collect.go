@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"speedmatrix/pipelines/container"
@@ -143,6 +144,8 @@ func (j *job) ended(l record.Launch, engine container.EngineState) record.Launch
 	if engine.Stopped && !engine.Gone {
 		l.Settings = append(l.Settings, record.Field{Label: "End", Value: "the engine was not seen to end"})
 	}
+	// What was noted since the measuring step was given the launch.
+	l.Settings = append(l.Settings, j.settings...)
 	return l
 }
 
@@ -154,10 +157,7 @@ func exitReason(e container.EngineState) string {
 	if e.Starts > 1 {
 		reason = "the container was started again behind our back"
 	}
-	for _, line := range e.LogTail[max(0, len(e.LogTail)-12):] {
-		reason += "\n  | " + line
-	}
-	return reason
+	return reason + quote(strings.Join(e.LogTail, "\n"), 12)
 }
 
 // keepLog puts the engine's log among the run's.

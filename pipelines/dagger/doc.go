@@ -13,13 +13,14 @@
 //  2. what an earlier session left in the run's volume is taken over (collect.go)
 //  3. the image: by digest, from an archive, or built from the commit; what it holds is
 //     inspected and held against the plan (image.go, build.go)
-//  4. the weights: a volume of the model's revision is filled and checked (weights.go)
+//  4. the weights: a volume of the model's revision is filled and checked, unless it says
+//     that it is complete (weights.go)
 //  5. the engine, as a service under our supervisor, with a launch id of its own
 //     (serve.go)
-//  6. one measuring step for the whole matrix, bound to the service; its events come
-//     back in the log, its trials stay in the volume (measure.go)
+//  6. one measuring step for the whole matrix, bound to the service; its events and its
+//     trials come back in the log, and the volume keeps every trial (measure.go)
 //  7. the service is stopped, then killed, and seen gone; the volume is copied out
 //
-// Steps 3 and 4 are cached by their content. Steps 5 to 7 have the run's id in their
-// environment, so nothing that was measured is ever taken from a cache.
+// Step 3 is cached by its content. Steps 4 to 7 have the launch's id in their environment,
+// so nothing that was measured is ever taken from a cache.
 package dagger

@@ -294,10 +294,11 @@ func (j *job) launch(ctx, starting context.Context, img *image, models []modelVo
 	if service, err = service.Start(starting); err != nil {
 		return j.engineFailed(starting, "start the engine's container", err)
 	}
-	measured := j.measure(ctx, starting, service, record.Launch{
+	measured := j.measure(ctx, service, record.Launch{
 		Number: j.Launch, Executor: "dagger", StartedAt: begin.UTC(),
 		Argv: j.redacted(j.serve.Shown), Env: j.redacted(j.shownEnv()), Settings: j.settings,
 	})
+	j.settings = nil // they are in the launch's file; see ended
 	if ctx.Err() != nil {
 		// The second Ctrl-C: closing the session ends everything at once. What was measured
 		// is in the volume.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	sdk "dagger.io/dagger"
+
 	"speedmatrix/experiments/plan"
 	"speedmatrix/pipelines"
 	"speedmatrix/pipelines/container"
@@ -568,6 +570,9 @@ func TestFaults(t *testing.T) {
 				if stopped, killed := w.stops(serviceOf("supervise")); stopped != 1 || killed != 1 {
 					t.Errorf("stopped %d, killed %d times", stopped, killed)
 				}
+				if !slices.ContainsFunc(w.lastLaunch().Settings, func(f record.Field) bool { return f.Label == "End" && strings.Contains(f.Value, "was killed") }) {
+					t.Errorf("nobody is told: %+v", w.lastLaunch().Settings)
+				}
 				return
 			}
 			if err == nil {
@@ -586,6 +591,26 @@ func TestFaults(t *testing.T) {
 				t.Errorf("an engine's end: %v, want %v", !tt.engineError, tt.engineError)
 			}
 		})
+	}
+}
+
+// What is built takes the platform that the plan says, as what is pulled does.
+func TestPlatform(t *testing.T) {
+	arm := &plan.Image{Platform: "linux/arm64"}
+	for _, tt := range []struct {
+		engine plan.Engine
+		want   sdk.Platform
+	}{
+		{plan.Engine{}, defaultPlatform},
+		{plan.Engine{Locked: arm}, "linux/arm64"},
+		{plan.Engine{BaseLocked: arm}, "linux/arm64"},
+		{plan.Engine{Build: &plan.Build{Way: "wheel", BaseLocked: arm}}, "linux/arm64"},
+		{plan.Engine{Build: &plan.Build{Way: "dockerfile", Platform: "linux/arm64"}}, "linux/arm64"},
+		{plan.Engine{Build: &plan.Build{Way: "dockerfile"}}, defaultPlatform},
+	} {
+		if got := platform(&plan.Plan{Identity: plan.Identity{Engine: tt.engine}}); got != tt.want {
+			t.Errorf("%+v: %s, want %s", tt.engine, got, tt.want)
+		}
 	}
 }
 

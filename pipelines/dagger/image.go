@@ -46,8 +46,11 @@ func platform(p *plan.Plan) sdk.Platform {
 			return sdk.Platform(i.Platform)
 		}
 	}
-	if e.Build != nil && e.Build.BaseLocked != nil {
-		return sdk.Platform(e.Build.BaseLocked.Platform)
+	if b := e.Build; b != nil {
+		if b.BaseLocked != nil {
+			return sdk.Platform(cmp.Or(b.BaseLocked.Platform, defaultPlatform))
+		}
+		return sdk.Platform(cmp.Or(b.Platform, defaultPlatform))
 	}
 	return defaultPlatform
 }
@@ -365,9 +368,9 @@ func (j *job) engineFailed(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %s: exit status %d%s", what, j.redact.Redact(strings.Join(exec.Cmd, " ")), exec.ExitCode, quote(j.redact.Redact(said), 12))
 	}
 	text := j.words(err)
-	for needle, hint := range hints {
-		if strings.Contains(text, needle) {
-			return fmt.Errorf("%s: %s\n%s", what, text, hint)
+	for _, h := range hints {
+		if strings.Contains(text, h.said) {
+			return fmt.Errorf("%s: %s\n%s", what, text, h.wayOn)
 		}
 	}
 	return fmt.Errorf("%s: %s", what, text)
@@ -400,12 +403,12 @@ func isLost(err error) bool {
 // traceparent is what engines add to each error for their own traces.
 var traceparent = regexp.MustCompile(` ?\[traceparent:[0-9a-f-]+\]`)
 
-// hints are the ways on from what container engines say.
-var hints = map[string]string{
-	gpuVariable:               "the Dagger engine was started without GPU support: start it with " + gpuVariable + "=1 in its environment (docs/dagger.md), or run without a GPU with --gpus none",
-	"no space left on device": "the disk of the Dagger engine is full: `dagger core engine local-cache prune` frees its cache",
-	"unauthorized":            "the registry wants a login: docker login, then --registry-login",
-	"not found":               "if the registry removed it, lock the plan again, or build from the commit (engine.source.commit)",
+// hints are the ways on from what container engines say; the first that fits is given.
+var hints = []struct{ said, wayOn string }{
+	{gpuVariable, "the Dagger engine was started without GPU support: start it with " + gpuVariable + "=1 in its environment (docs/dagger.md), or run without a GPU with --gpus none"},
+	{"no space left on device", "the disk of the Dagger engine is full: `dagger core engine local-cache prune` frees its cache"},
+	{"unauthorized", "the registry wants a login: docker login, then --registry-login"},
+	{"not found", "if the registry removed it, lock the plan again, or build from the commit (engine.source.commit)"},
 }
 
 // quote puts the last lines of a text below a message.

@@ -32,7 +32,7 @@ type outcome struct {
 }
 
 // measure runs the measuring step: one for the whole matrix.
-func (j *job) measure(ctx, starting context.Context, service *sdk.Service, launch record.Launch) outcome {
+func (j *job) measure(ctx context.Context, service *sdk.Service, launch record.Launch) outcome {
 	job := container.Job{
 		Plan: j.Plan, RunID: j.RunID, Launch: launch, LaunchID: j.launchID, Nonce: j.nonce,
 		EngineURL: fmt.Sprintf("http://%s:%d", engineAlias, enginePort),

@@ -135,7 +135,7 @@ func (j *job) stop(ctx context.Context, service *sdk.Service) error {
 	if err == nil || ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	killing, cancel := context.WithTimeout(ctx, stopWithin)
+	killing, cancel := context.WithTimeoutCause(ctx, stopWithin, errors.New("the engine's container could not be killed"))
 	defer cancel()
 	if _, killErr := service.Stop(killing, sdk.ServiceStopOpts{Kill: true}); killErr != nil {
 		return fmt.Errorf("the engine's container could not be ended (stop: %w; kill: %w): see `dagger core engine`, or restart the Dagger engine", err, killErr)

@@ -33,6 +33,9 @@ const (
 	answerWithin = 45 * time.Second
 	// closeWithin bounds the end of a session, which may pack what is to be exported.
 	closeWithin = time.Minute
+	// exitWithin bounds how long a CLI that ended is waited for because a child of it, an
+	// engine that it started, holds its output open.
+	exitWithin = 5 * time.Second
 
 	maxParams = 64 << 10
 )
@@ -104,7 +107,7 @@ func connect(ctx context.Context, environ []string, secrets secretStore, log io.
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return checked(ctx, client, secrets, c.Close, func() { _ = c.kill() })
+	return checked(ctx, client, secrets, c.Close, func() { _ = errors.Join(c.kill(), c.wait()) })
 }
 
 func checked(ctx context.Context, client *sdk.Client, secrets secretStore, end func() error, kill func()) (*session, error) {
@@ -167,6 +170,7 @@ func startCLI(ctx context.Context, cli string, environ, extra []string, log io.W
 	cmd := exec.Command(cli, "session", "--label", "dagger.io/sdk.name:go", "--label", "dagger.io/sdk.version:"+SDKVersion)
 	cmd.Env = append(sessionEnv(environ), extra...)
 	cmd.SysProcAttr = ownGroup()
+	cmd.WaitDelay = exitWithin
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -235,9 +239,9 @@ func (t withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.Transport.RoundTrip(r)
 }
 
-// sessionEnv is our environment with two settings that a person may have made
-// otherwise: nothing is reported to anybody, and engines of other programs stay. The log
-// has to be one of plain lines: our events come in it.
+// sessionEnv is our environment with settings that a person may have made otherwise:
+// nothing is reported to anybody, and engines of other programs stay. Only the log has to
+// be one of plain lines, and not silent: our events come in it.
 func sessionEnv(environ []string) []string {
 	out := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "DAGGER_SILENT=") })
 	for _, kv := range []string{"DO_NOT_TRACK=1", "DAGGER_LEAVE_OLD_ENGINE=1", "DAGGER_NO_NAG=1", "DAGGER_PROGRESS=logs", "NO_COLOR=1"} {
