@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	// maxArchiveFiles bounds the entries of an archive, maxDescription the size of those
-	// that describe others; only these are kept in memory.
+	// maxArchiveFiles bounds the entries of an archive, maxDescription the size of one that
+	// describes others, maxDescriptions that of all of them; only these are kept in memory.
 	maxArchiveFiles = 100_000
 	maxDescription  = maxConfig
+	maxDescriptions = 8 * maxDescription
 )
 
 // Archive reads an image that is a file: a tar of an OCI image layout, as `docker save`,
@@ -61,6 +62,7 @@ type archive struct {
 	index []byte
 	blobs map[string]int64  // size by digest
 	small map[string][]byte // blobs that may describe others
+	kept  int               // bytes of small
 }
 
 func readArchive(ctx context.Context, r io.Reader) (*archive, error) {
@@ -155,6 +157,9 @@ func (a *archive) blob(r io.Reader, name string, size int64) error {
 		return fmt.Errorf("its content has the sha256 %s: the file is damaged, or was made by hand", got)
 	}
 	a.blobs[digest] = size
+	if a.kept += keep.Len(); a.kept > maxDescriptions {
+		return fmt.Errorf("with it the blobs of JSON have more than %d MiB: no image describes itself with so much", maxDescriptions>>20)
+	}
 	if keep.Len() > 0 {
 		a.small[digest] = keep.Bytes()
 	}

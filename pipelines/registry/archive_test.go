@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -16,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"golang.org/x/sys/unix"
 )
 
 // layoutOf writes an OCI image layout as a tar, with the entries that change adds or
@@ -114,9 +117,37 @@ func TestArchive(t *testing.T) {
 
 // A pipe that nobody writes to would be waited for.
 func TestArchiveIsPlainFile(t *testing.T) {
-	if _, err := newPinner(t, Options{}).Archive(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a plain file") {
-		t.Errorf("%v", err)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
 	}
+	for _, path := range []string{t.TempDir(), pipe} {
+		if _, err := newPinner(t, Options{}).Archive(t.Context(), path); err == nil || !strings.Contains(err.Error(), "not a plain file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// Each of its entries is small enough to be kept, all of them are not.
+func TestArchiveHoards(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := range maxDescriptions/maxDescription + 1 {
+		text := bytes.Repeat([]byte{' '}, maxDescription)
+		text[0], text[1] = '{', byte('0'+i)
+		sum := sha256.Sum256(text)
+		if err := w.WriteHeader(&tar.Header{Name: "blobs/sha256/" + hex.EncodeToString(sum[:]), Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := readArchive(t.Context(), &b)
+	wantError(t, err, "blobs/sha256/", "more than 64 MiB")
 }
 
 // What a damaged or hostile file can be.
