@@ -9,8 +9,9 @@
 //     a file how it is ([EngineState]). It stays when the engine ended, until it is told
 //     to stop: the other side must be able to read why.
 //   - bound to the engine, [Measure] waits until it answers, carries out the plan, and
-//     writes each trial beside and renames it. What it tells people goes to standard
-//     output as one [Event] a line.
+//     writes each trial beside and renames it. What it tells people, and each trial once
+//     more in pieces, goes to standard output as one [Event] a line: a volume dies with
+//     its container engine.
 //
 // Afterwards, or when a session was lost, [Collect] copies the volume to where it can be
 // exported, and [Open] reads the copy outside. [Inspect] says what an image holds and

@@ -97,10 +97,7 @@ func (j *journal) done(p *plan.Plan, told []string, warn io.Writer) (map[string]
 
 // Launched keeps what is known of the launch.
 func (j *journal) Launched(l record.Launch) error {
-	l, err := redacted(l, j.redact)
-	if err != nil {
-		return err
-	}
+	l = redacted(l, j.redact)
 	if err := writeJSON(filepath.Join(j.launchDir, launchFile), l); err != nil {
 		return err
 	}
@@ -203,7 +200,7 @@ func (j *journal) Progress(p runner.Progress) {
 
 // redacted returns a launch without the secrets in any of its texts: what a server says
 // of itself may be what it was told.
-func redacted(l record.Launch, r *record.Redactor) (record.Launch, error) {
+func redacted(l record.Launch, r *record.Redactor) record.Launch {
 	texts := func(s []string) []string {
 		out := slices.Clone(s)
 		for i := range out {
@@ -217,7 +214,7 @@ func redacted(l record.Launch, r *record.Redactor) (record.Launch, error) {
 	for i := range l.Settings {
 		l.Settings[i].Value = r.Redact(l.Settings[i].Value)
 	}
-	return l, nil
+	return l
 }
 
 // readTrial reads the trial of a step of the plan.
