@@ -1,6 +1,9 @@
 package spec
 
-import "time"
+import (
+	"path"
+	"time"
+)
 
 // DefaultRepo is where source commit looks if no repo is given.
 const DefaultRepo = "github.com/vllm-project/vllm"
@@ -123,7 +126,7 @@ func engineKeys(e *Engine) []field {
 	}
 	return []field{
 		{name: "source", doc: "Where the engine comes from: exactly one of image, commit, wheel, host, attach, simulator", required: true, value: &object{fields: []field{
-			{name: "image", doc: "Container image: repository:tag, repository@sha256:…, or oci-archive:PATH for a file, from the experiment's folder", digest: true, value: &text{p: &e.Source.Image, most: line, check: checkWord}},
+			{name: "image", doc: "Container image: repository:tag, repository@sha256:…, or oci-archive:PATH for a file, from the experiment's folder", digest: true, value: &text{p: &e.Source.Image, most: line, check: checkImage}},
 			{name: "commit", doc: "Commit (40 hex digits), branch or tag that the image is built from", digest: true, value: &text{p: &e.Source.Commit, most: line, check: checkWord}},
 			{name: "repo", doc: "Repository of the commit", standard: DefaultRepo, digest: true, value: &text{p: &e.Source.Repo, most: line, check: checkWord}},
 			{name: "build", doc: "How the image of the commit is made", value: &object{
@@ -131,13 +134,13 @@ func engineKeys(e *Engine) []field {
 				fields: []field{
 					{name: "way", doc: "nightly: the image that was published of the commit; wheel: the commit's own wheel in a base image; dockerfile: the repository's Dockerfile; auto: the first of these that there is", digest: true,
 						value: &choice{&build.Way, []string{"auto", "nightly", "wheel", "dockerfile"}}},
-					{name: "image", doc: "Repository in which the commit's image is looked for, as the tag nightly-COMMIT", digest: true, value: &text{p: &build.Image, most: line, check: checkWord}},
-					{name: "base", doc: "Image with Python, pip and all that the wheel needs; for way wheel", digest: true, value: &text{p: &build.Base, most: line, check: checkWord}},
-					{name: "wheels", doc: "Address of an index that has a folder of each commit; for way wheel", digest: true, value: &text{p: &build.Wheels, most: line, check: checkURL}},
-					{name: "dockerfile", doc: "Path of the Dockerfile in the repository", digest: true, value: &text{p: &build.Dockerfile, most: line}},
+					{name: "image", doc: "Repository in which the commit's image is looked for, as the tag nightly-COMMIT; or a whole name with {commit} in its tag", digest: true, value: &text{p: &build.Image, most: line, check: checkNightly}},
+					{name: "base", doc: "Image with Python, pip and all that the wheel needs; for way wheel", digest: true, value: &text{p: &build.Base, most: line, check: checkBase}},
+					{name: "wheels", doc: "Address of an index that has a folder of each commit, or a whole address with {commit} in it; for way wheel", digest: true, value: &text{p: &build.Wheels, most: line, check: checkURL}},
+					{name: "dockerfile", doc: "Path of the Dockerfile in the repository", digest: true, value: &text{p: &build.Dockerfile, most: line, check: checkInside}},
 					{name: "target", doc: "Stage of the Dockerfile", standard: "the last one", digest: true, value: &text{p: &build.Target, most: line, check: checkWord}},
-					{name: "args", doc: "Build arguments, NAME=value", standard: "none", digest: true, value: &texts{p: &build.Args, what: "build arguments such as NAME=value", check: checkArg}},
-					{name: "patches", doc: "Paths of patches from the experiment's folder, applied in order", standard: "none", digest: true, value: &texts{p: &build.Patches, what: "paths of patches", check: checkWord}},
+					{name: "args", doc: "Build arguments, NAME=value", standard: "none", digest: true, value: &texts{p: &build.Args, what: "build arguments such as NAME=value", check: checkArg, key: argKey}},
+					{name: "patches", doc: "Paths of patches from the experiment's folder, applied in order", standard: "none", digest: true, value: &texts{p: &build.Patches, what: "paths of patches", key: path.Clean}},
 				}}},
 			{name: "wheel", doc: "Virtual environment made of pinned wheels", value: &object{
 				begin: func() { e.Source.Wheel = wheel },
@@ -145,7 +148,7 @@ func engineKeys(e *Engine) []field {
 					{name: "lock", doc: "Path of the lock with hashes, from the experiment's folder", required: true, digest: true, value: &text{p: &wheel.Lock, most: line}},
 					{name: "python", doc: "Version of Python", standard: "any", digest: true, value: &text{p: &wheel.Python, most: line, check: checkWord}},
 					{name: "model", doc: "Path of a script that makes the model, from the experiment's folder", digest: true, value: &text{p: &wheel.Model, most: line}},
-					{name: "base", doc: "Image with that Python and pip, for running it in a container", digest: true, value: &text{p: &wheel.Base, most: line, check: checkWord}},
+					{name: "base", doc: "Image with that Python and pip, for running it in a container", digest: true, value: &text{p: &wheel.Base, most: line, check: checkBase}},
 				}}},
 			{name: "host", doc: "Path of a vllm program on this machine", digest: true, value: &text{p: &e.Source.Host, most: line}},
 			{name: "attach", doc: "Address of a server that runs already", value: &text{p: &e.Source.Attach, most: line, check: checkURL}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 )
@@ -252,16 +253,23 @@ func (r *reader) build(b *Build) {
 		return
 	}
 	const path = "engine.source.build."
-	for _, k := range []string{"target", "args", "patches"} {
-		if n := r.at[path+k]; n != nil && (b.Way == "nightly" || b.Way == "wheel") {
-			r.mistake(n, path+k, "belongs to way dockerfile: an image or a wheel that is built already cannot have it")
+	if r.wrong[path+"way"] {
+		return
+	}
+	for _, of := range []struct {
+		way  string
+		keys []string
+	}{{"nightly", []string{"image"}}, {"wheel", []string{"base", "wheels"}}, {"dockerfile", []string{"dockerfile", "target", "args", "patches"}}} {
+		for _, k := range of.keys {
+			if n := r.at[path+k]; n != nil && b.Way != "auto" && b.Way != of.way {
+				r.mistake(n, path+k, "has no effect with way %s: it belongs to way %s", b.Way, of.way)
+			}
 		}
 	}
-	if b.Way == "wheel" {
-		for _, k := range []string{"base", "wheels"} {
-			if r.at[path+k] == nil {
-				r.mistake(r.at["engine.source.build"], path+k, "missing: way wheel needs it")
-			}
+	// Auto takes the wheel only where it has both.
+	for _, k := range [][2]string{{"base", "wheels"}, {"wheels", "base"}} {
+		if r.at[path+k[0]] == nil && (b.Way == "wheel" || b.Way == "auto" && r.at[path+k[1]] != nil) {
+			r.mistake(r.at["engine.source.build"], path+k[0], "missing: way wheel needs it")
 		}
 	}
 }
@@ -346,6 +354,45 @@ func checkURL(s string) string {
 		return "holds a user or password: a key comes from an environment variable or a file"
 	case u.RawQuery != "" || u.Fragment != "":
 		return "expected an address without ? and #"
+	}
+	return ""
+}
+
+// checkImage wants what can be pulled, or a file.
+func checkImage(s string) string {
+	if path, ok := strings.CutPrefix(s, ArchivePrefix); ok {
+		if path == "" {
+			return "expected the path of a file behind " + ArchivePrefix
+		}
+		return "" // a path may have blanks
+	}
+	return checkWord(s)
+}
+
+// checkBase wants what can be pulled.
+func checkBase(s string) string {
+	if strings.HasPrefix(s, ArchivePrefix) {
+		return "expected an image of a registry: an archive can be engine.source.image only"
+	}
+	return checkWord(s)
+}
+
+// checkNightly wants a repository, or a name that is another one for each commit.
+func checkNightly(s string) string {
+	// A colon before the last slash is a port.
+	colon := strings.LastIndexByte(s, ':')
+	tagged := colon > strings.LastIndexByte(s, '/')
+	switch {
+	case strings.ContainsRune(s, '@'), tagged != strings.Contains(s, CommitMark), tagged && !strings.Contains(s[colon:], CommitMark):
+		return "expected a repository such as vllm/vllm-openai, or a name with " + CommitMark + " in its tag"
+	}
+	return checkWord(s)
+}
+
+// checkInside wants a path that stays in the folder that it is of.
+func checkInside(s string) string {
+	if !filepath.IsLocal(s) || strings.ContainsRune(s, '\\') {
+		return "expected a path within the repository"
 	}
 	return ""
 }

@@ -134,6 +134,49 @@ expect: {rel_tol: 5%}
 	}
 }
 
+// TestParseSources reads the sources that name images, each as it is written, and writes
+// it again.
+func TestParseSources(t *testing.T) {
+	for text, want := range map[string]Source{
+		`{image: "oci-archive:images/my vllm.tar"}`: {Image: "oci-archive:images/my vllm.tar"},
+		`{commit: main}`: {Commit: "main", Repo: DefaultRepo},
+		`{commit: main, repo: ./vllm, build: {way: nightly, image: "h.example:5000/vllm"}}`: {Commit: "main", Repo: "./vllm",
+			Build: &Build{Way: "nightly", Image: "h.example:5000/vllm", Dockerfile: "docker/Dockerfile"}},
+		`{commit: main, build: {image: "vllm/vllm-openai:cu130-nightly-{commit}"}}`: {Commit: "main", Repo: DefaultRepo,
+			Build: &Build{Way: "auto", Image: "vllm/vllm-openai:cu130-nightly-{commit}", Dockerfile: "docker/Dockerfile"}},
+		`{commit: main, build: {way: wheel, base: "b:1", wheels: "https://h.example/{commit}/cpu"}}`: {Commit: "main", Repo: DefaultRepo,
+			Build: &Build{Way: "wheel", Image: "vllm/vllm-openai", Base: "b:1", Wheels: "https://h.example/{commit}/cpu", Dockerfile: "docker/Dockerfile"}},
+		`{commit: main, build: {way: dockerfile, dockerfile: docker/Dockerfile.cpu, target: vllm-openai, args: ["A=1, 2", "B=", "C=a=[b] # c", 'D="{x}"'], patches: [a.patch, ./b c.patch]}}`: {Commit: "main", Repo: DefaultRepo,
+			Build: &Build{Way: "dockerfile", Image: "vllm/vllm-openai", Dockerfile: "docker/Dockerfile.cpu", Target: "vllm-openai",
+				Args: []string{"A=1, 2", "B=", "C=a=[b] # c", `D="{x}"`}, Patches: []string{"a.patch", "./b c.patch"}}},
+		`{wheel: {lock: lock.txt, python: 3.12, base: "python:3.12-slim"}}`: {Wheel: &Wheel{Lock: "lock.txt", Python: "3.12", Base: "python:3.12-slim"}},
+	} {
+		data := "name: n\nengine: {source: " + text + ", command: vllm serve m}\nmatrix: {prefill: [1K]}\n"
+		e, err := Parse("x.yaml", []byte(data), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if d := cmp.Diff(want, e.Engine.Source); d != "" {
+			t.Errorf("%s (-want +got):\n%s", text, d)
+		}
+		roundTrip(t, e)
+	}
+}
+
+func TestOfCommit(t *testing.T) {
+	for _, c := range []struct{ image, wheels, wantImage, wantWheels string }{
+		{"o/r", "http://h/w/", "o/r:nightly-abc", "http://h/w/abc"},
+		{"h:5000/r", "http://h", "h:5000/r:nightly-abc", "http://h/abc"},
+		{"o/r:cu130-nightly-{commit}", "http://h/{commit}/cpu/", "o/r:cu130-nightly-abc", "http://h/abc/cpu"},
+	} {
+		b := &Build{Image: c.image, Wheels: c.wheels}
+		if image, wheels := b.ImageOf("abc"), b.WheelsOf("abc"); image != c.wantImage || wheels != c.wantWheels {
+			t.Errorf("%s, %s: got %s, %s", c.image, c.wheels, image, wheels)
+		}
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	got, err := Parse("x.yaml", []byte(strings.Replace(minimal, "simulator: default", "commit: main", 1)+"prompts: shared\n"),
 		Options{Sets: []string{"engine.command=vllm serve m"}})
@@ -154,6 +197,9 @@ func TestDefaults(t *testing.T) {
 // all messages.
 func TestMistakes(t *testing.T) {
 	with := func(s string) string { return minimal + s }
+	source := func(s string) string {
+		return "name: n\nengine: {source: " + s + ", command: c}\nmatrix: {prefill: [1K]}\n"
+	}
 	tests := []struct {
 		name, data string
 		sets       []string
@@ -223,6 +269,36 @@ x:3:72: matrix.prefill[0]: expected a length in tokens from 1 to 16M, such as 8K
 		{"no command, no lock", "name: n\nengine: {source: {wheel: {python: 3.12}, repo: x}}\nmatrix: {contexts: [0], concurrency: [1]}\n", nil,
 			"x:2:9: engine.command: missing: the serve command, as source wheel starts the engine\nx:2:26: engine.source.wheel.lock: missing: the path of the lock with hashes\nx:2:48: engine.source.repo: belongs to source commit, not to wheel"},
 		{"key in an address", "name: n\nengine: {source: {attach: \"http://me:secret@h\"}}\nmatrix: {contexts: [0], concurrency: [1]}\n", nil, "x:2:27: engine.source.attach: holds a user or password: a key comes from an environment variable or a file"},
+		{"build of another source", source(`{simulator: default, build: {way: auto}}`), nil, "x:2:46: engine.source.build: belongs to source commit, not to simulator"},
+		{"build: not of this way", source(`{commit: c, build: {way: nightly, base: b, wheels: "http://h", dockerfile: d, target: t, args: [A=1], patches: [p]}}`), nil,
+			`x:2:58: engine.source.build.base: has no effect with way nightly: it belongs to way wheel
+x:2:69: engine.source.build.wheels: has no effect with way nightly: it belongs to way wheel
+x:2:93: engine.source.build.dockerfile: has no effect with way nightly: it belongs to way dockerfile
+x:2:104: engine.source.build.target: has no effect with way nightly: it belongs to way dockerfile
+x:2:113: engine.source.build.args: has no effect with way nightly: it belongs to way dockerfile
+x:2:129: engine.source.build.patches: has no effect with way nightly: it belongs to way dockerfile`},
+		{"build: patches for a wheel", source(`{commit: c, build: {way: wheel, base: b, wheels: "http://h", patches: [p]}}`), nil,
+			"x:2:88: engine.source.build.patches: has no effect with way wheel: it belongs to way dockerfile"},
+		{"build: a wheel of nothing", source(`{commit: c, build: {way: wheel}}`), nil,
+			"x:2:37: engine.source.build.base: missing: way wheel needs it\nx:2:37: engine.source.build.wheels: missing: way wheel needs it"},
+		{"build: half a wheel", source(`{commit: c, build: {base: b}}`), nil, "x:2:37: engine.source.build.wheels: missing: way wheel needs it"},
+		{"build: an unknown way", source(`{commit: c, build: {way: weel, patches: [p]}}`), nil,
+			`x:2:43: engine.source.build.way: expected auto or nightly or wheel or dockerfile, got "weel" (did you mean "wheel"?)`},
+		{"build: names", source(`{commit: c, build: {image: "o/r:latest", base: "oci-archive:x", wheels: "https://h?q=1", dockerfile: ../Dockerfile}}`), nil,
+			`x:2:45: engine.source.build.image: expected a repository such as vllm/vllm-openai, or a name with {commit} in its tag
+x:2:65: engine.source.build.base: expected an image of a registry: an archive can be engine.source.image only
+x:2:90: engine.source.build.wheels: expected an address without ? and #
+x:2:119: engine.source.build.dockerfile: expected a path within the repository`},
+		{"build: a digest is of one commit", source(`{commit: c, build: {image: "o/{commit}"}}`), nil,
+			`x:2:45: engine.source.build.image: expected a repository such as vllm/vllm-openai, or a name with {commit} in its tag`},
+		{"build: lists", source(`{commit: c, build: {args: [A, "A=1", "A=2", "1=x", [B=1]], patches: [p, ./p]}}`), nil,
+			`x:2:45: engine.source.build.args[0]: expected NAME=value, got "A"
+x:2:55: engine.source.build.args[2]: A stands twice
+x:2:62: engine.source.build.args[3]: expected NAME=value, got "1=x"
+x:2:69: engine.source.build.args[4]: expected a text
+x:2:90: engine.source.build.patches[1]: p stands twice`},
+		{"an archive of no file", source(`{image: "oci-archive:"}`), nil, "x:2:26: engine.source.image: expected the path of a file behind oci-archive:"},
+		{"a base that is a file", source(`{wheel: {lock: l, base: "oci-archive:x"}}`), nil, "x:2:42: engine.source.wheel.base: expected an image of a registry: an archive can be engine.source.image only"},
 		{"no address", "name: n\nengine: {source: {attach: localhost:8000}}\nmatrix: {contexts: [0], concurrency: [1]}\n", nil, "x:2:27: engine.source.attach: expected an address such as http://127.0.0.1:8000"},
 		{"name", strings.Replace(minimal, "name: n", "name: ../n", 1), nil, "x:1:7: name: expected only letters, digits and . _ - (a letter or digit first), as it names files"},
 		{"command in a block", strings.Replace(minimal, "default}", "default}, command: x", 1), []string{"engine.command=a BAD"}, "--set engine.command=…: --speculative-config: the value is no JSON"},

@@ -20,7 +20,10 @@
 // come from the same table of keys, as do the tables of FORMAT.md.
 package spec
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Experiment is one YAML file under experiments/.
 type Experiment struct {
@@ -93,9 +96,9 @@ func (s Source) Kind() string {
 // Build says how the image of a commit is made.
 type Build struct {
 	Way        string   // auto (default), nightly, wheel, dockerfile
-	Image      string   // nightly: repository whose tags are looked through
+	Image      string   // nightly: repository, or a name with CommitMark in its tag; see ImageOf
 	Base       string   // wheel: image that the commit's wheel is installed into
-	Wheels     string   // wheel: address of an index with one folder per commit
+	Wheels     string   // wheel: address of an index with one folder per commit; see WheelsOf
 	Dockerfile string   // dockerfile: path in the repository
 	Target     string   // dockerfile: stage; empty: the last one
 	Args       []string // dockerfile: NAME=value
@@ -104,6 +107,25 @@ type Build struct {
 
 // ArchivePrefix begins an image that is a file: oci-archive:PATH.
 const ArchivePrefix = "oci-archive:"
+
+// CommitMark stands for the commit in Build.Image and Build.Wheels.
+const CommitMark = "{commit}"
+
+// ImageOf is the name under which the image of a commit is published.
+func (b *Build) ImageOf(commit string) string { return ofCommit(b.Image, ":nightly-", commit) }
+
+// WheelsOf is the address of the folder that holds the wheels of a commit.
+func (b *Build) WheelsOf(commit string) string {
+	return ofCommit(strings.TrimRight(b.Wheels, "/"), "/", commit)
+}
+
+// ofCommit puts a commit where the text has its mark, else behind it.
+func ofCommit(text, before, commit string) string {
+	if !strings.Contains(text, CommitMark) {
+		text += before + CommitMark
+	}
+	return strings.ReplaceAll(text, CommitMark, commit)
+}
 
 // Wheel is a virtual environment made of pinned wheels.
 type Wheel struct {

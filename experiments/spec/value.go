@@ -531,6 +531,7 @@ type texts struct {
 	p     *[]string
 	what  string
 	check func(string) string // returns what is wrong
+	key   func(string) string // the part that no two of them share
 }
 
 func (v *texts) read(r *reader, n *node, path string) {
@@ -539,12 +540,20 @@ func (v *texts) read(r *reader, n *node, path string) {
 		return
 	}
 	var out []string
+	seen := map[string]bool{}
 	for i, item := range items {
-		one := ""
-		(&text{p: &one, most: 1000, check: v.check}).read(r, item, fmt.Sprintf("%s[%d]", path, i))
-		if one != "" {
-			out = append(out, one)
+		one, at := "", fmt.Sprintf("%s[%d]", path, i)
+		(&text{p: &one, most: 1000, check: v.check}).read(r, item, at)
+		if one == "" {
+			continue
 		}
+		key := v.key(one)
+		if seen[key] {
+			r.mistake(item, at, "%s stands twice", clip(key))
+			continue
+		}
+		seen[key] = true
+		out = append(out, one)
 	}
 	*v.p = out
 }
@@ -566,6 +575,11 @@ func checkArg(s string) string {
 		return fmt.Sprintf("expected NAME=value, got %q", clip(s))
 	}
 	return ""
+}
+
+func argKey(s string) string {
+	name, _, _ := strings.Cut(s, "=")
+	return name
 }
 
 var argName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
