@@ -356,6 +356,9 @@ func (s *session) reload(ctx context.Context, p process, r record.Run, planJSON,
 		return err
 	}
 	x := o.executorFlags
+	if o.resume != "" && x.executor != "" && r.Executor != "" && x.executor != r.Executor {
+		return usageError{err: fmt.Errorf("--executor %s: the run was begun by %s, and is gone on with by it: cells of two executors are no one run", x.executor, r.Executor)}
+	}
 	x.executor = cmp.Or(x.executor, r.Executor)
 	if s.executorName, err = x.choose(s.resolved.Source.Kind()); err != nil {
 		return err

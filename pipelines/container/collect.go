@@ -2,7 +2,6 @@ package container
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -31,7 +30,7 @@ func AskToDrain(dir string) error {
 }
 
 // Collect copies the volume to where it is exported from. What is just being written is
-// left out; anything that is no file of ours is refused.
+// left out, and anything that is no regular file.
 func Collect(dir, out string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -48,9 +47,9 @@ func Collect(dir, out string) error {
 		switch {
 		case d.IsDir():
 			return os.MkdirAll(to, 0o755)
-		case !d.Type().IsRegular():
-			return fmt.Errorf("%s is no regular file", path)
-		case d.Name()[0] == '.': // beside, not renamed yet
+		case !d.Type().IsRegular(), d.Name()[0] == '.':
+			// A link or a device is none of ours: the engine wrote it, and it is not to keep the
+			// rest from coming home. What begins with a point is not renamed yet.
 			return nil
 		}
 		return copyFile(path, to)
