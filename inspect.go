@@ -10,7 +10,7 @@ import (
 
 // inspectCmd is the half of us that runs in an image, to say what it holds.
 func inspectCmd(p process) *cobra.Command {
-	var out, disk string
+	var out string
 	c := &cobra.Command{
 		Use:    "inspect",
 		Short:  "Say what this container holds (used by run)",
@@ -20,11 +20,10 @@ func inspectCmd(p process) *cobra.Command {
 			if out == "" {
 				return usageError{errors.New("give --out FILE"), c.CommandPath()}
 			}
-			return container.Inspect(c.Context(), container.Place{Root: "/", Environ: p.environ(), Disk: disk}, out)
+			return container.Inspect(c.Context(), container.Place{Root: "/", Environ: p.environ()}, out)
 		},
 	}
 	c.Flags().StringVar(&out, "out", "", "write the facts to `FILE`")
-	c.Flags().StringVar(&disk, "disk", "", "also say how much room the file system of `DIR` has")
 	return c
 }
 

@@ -19,8 +19,8 @@ const (
 	maxState = 1 << 20
 )
 
-// ReadEngine reads what the supervisor says of the engine in a launch's folder.
-func ReadEngine(launchDir string) (EngineState, error) {
+// readEngine reads what the supervisor says of the engine in a launch's folder.
+func readEngine(launchDir string) (EngineState, error) {
 	var s EngineState
 	return s, readJSON(filepath.Join(launchDir, engineFile), &s)
 }

@@ -36,7 +36,7 @@ func newEventWriter(out io.Writer, nonce string) *eventWriter {
 func (w *eventWriter) encode(e Event) ([]byte, error) {
 	e.Nonce = w.nonce
 	b, err := json.Marshal(e)
-	return append(append([]byte(EventPrefix), b...), '\n'), err
+	return append(append([]byte(eventPrefix), b...), '\n'), err
 }
 
 // write tells of something, in order. It is called on one goroutine.
@@ -150,7 +150,7 @@ func (r *EventReader) Close() error {
 func (r *EventReader) line(b []byte) {
 	begun := false
 	for rest := b; ; {
-		_, text, ok := bytes.Cut(rest, []byte(EventPrefix))
+		_, text, ok := bytes.Cut(rest, []byte(eventPrefix))
 		if !ok {
 			break
 		}

@@ -36,7 +36,7 @@ func readAll(t *testing.T, log string, n int) (events []Event, lines []string) {
 
 func TestEventReader(t *testing.T) {
 	t.Parallel()
-	const event = EventPrefix + `{"nonce":"n","progress":{"Stage":"window","Text":"a \u001b[1m b"}}`
+	const event = eventPrefix + `{"nonce":"n","progress":{"Stage":"window","Text":"a \u001b[1m b"}}`
 	window := Event{Nonce: "n", Progress: &runner.Progress{Stage: "window", Text: "a \x1b[1m b"}}
 	long := strings.Repeat("x", maxEventLine)
 	for name, tt := range map[string]struct {
@@ -54,10 +54,10 @@ func TestEventReader(t *testing.T) {
 		"no text":             {"\x1b[0m\n\xff\xfe\n", nil, nil},
 		"cut":                 {event[:60] + "\n" + event + "\n", []Event{window}, nil},
 		"behind one cut":      {event[:60] + event + "\n", []Event{window}, nil},
-		"behind the prefix":   {EventPrefix + EventPrefix + event + "\n", []Event{window}, nil},
-		"no JSON":             {EventPrefix + "of the sort\n", nil, nil},
-		"wrong type":          {EventPrefix + `{"nonce":1}` + "\n" + EventPrefix + "[]\n", nil, nil},
-		"prefix in a text": {EventPrefix + `{"nonce":"n","end":{"error":"speedmatrix-event {}"}}` + "\n",
+		"behind the prefix":   {eventPrefix + eventPrefix + event + "\n", []Event{window}, nil},
+		"no JSON":             {eventPrefix + "of the sort\n", nil, nil},
+		"wrong type":          {eventPrefix + `{"nonce":1}` + "\n" + eventPrefix + "[]\n", nil, nil},
+		"prefix in a text": {eventPrefix + `{"nonce":"n","end":{"error":"speedmatrix-event {}"}}` + "\n",
 			[]Event{{Nonce: "n", End: &End{Error: "speedmatrix-event {}"}}}, nil},
 		"long":         {long + "\n", nil, []string{strings.Repeat("x", maxShown)}},
 		"too long":     {long + "x\n" + event + "\n", []Event{window}, nil},
@@ -86,15 +86,15 @@ func TestEventReader(t *testing.T) {
 // Nobody need be there for what is found.
 func TestEventReaderNobody(t *testing.T) {
 	t.Parallel()
-	if _, err := io.WriteString(NewEventReader(nil, nil), EventPrefix+"{}\nline\n"); err != nil {
+	if _, err := io.WriteString(NewEventReader(nil, nil), eventPrefix+"{}\nline\n"); err != nil {
 		t.Error(err)
 	}
 }
 
 func FuzzEventReader(f *testing.F) {
-	f.Add(EventPrefix+`{"nonce":"n","end":{}}`+"\nline\r\n", uint8(1))
-	f.Add("12 : [3.2s] | "+EventPrefix+`{"part":{"step":"a","data":"AAAA"}}`+"\x1b[0m\n", uint8(9))
-	f.Add("\x1b]0;x\x07\xff\x1b[\n"+EventPrefix+EventPrefix+"{}", uint8(3))
+	f.Add(eventPrefix+`{"nonce":"n","end":{}}`+"\nline\r\n", uint8(1))
+	f.Add("12 : [3.2s] | "+eventPrefix+`{"part":{"step":"a","data":"AAAA"}}`+"\x1b[0m\n", uint8(9))
+	f.Add("\x1b]0;x\x07\xff\x1b[\n"+eventPrefix+eventPrefix+"{}", uint8(3))
 	f.Add(strings.Repeat("x", maxShown)+"é\n\x1b", uint8(200))
 	f.Fuzz(func(t *testing.T, log string, n uint8) {
 		events, lines := readAll(t, log, int(n)+1)
@@ -105,7 +105,7 @@ func FuzzEventReader(f *testing.F) {
 		if diff := cmp.Diff(wholeEvents, events); diff != "" {
 			t.Errorf("pieces change what is read: %s", diff)
 		}
-		if len(events) > strings.Count(log, EventPrefix) || len(events)+len(lines) > strings.Count(log, "\n")+1 {
+		if len(events) > strings.Count(log, eventPrefix) || len(events)+len(lines) > strings.Count(log, "\n")+1 {
 			t.Errorf("%d events, %d lines", len(events), len(lines))
 		}
 		for _, s := range lines {
@@ -299,7 +299,7 @@ func TestEventForm(t *testing.T) {
 	if strings.Contains(string(b), "\n") {
 		t.Errorf("more than one line: %q", b)
 	}
-	events, _ := readAll(t, EventPrefix+string(b)+"\n", 5)
+	events, _ := readAll(t, eventPrefix+string(b)+"\n", 5)
 	if diff := cmp.Diff([]Event{want}, events); diff != "" {
 		t.Error(diff)
 	}

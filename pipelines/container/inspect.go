@@ -80,15 +80,15 @@ type Limit struct {
 	Hard *uint64 `json:"hard,omitempty"`
 }
 
-// Unlimited is a [Limit] that is none.
-const Unlimited = ^uint64(0)
+// unlimited is a [Limit] that is none.
+const unlimited = ^uint64(0)
 
 // String is the soft limit, for people.
 func (l *Limit) String() string {
 	switch {
 	case l == nil, l.Soft == nil:
 		return "unknown"
-	case *l.Soft == Unlimited:
+	case *l.Soft == unlimited:
 		return "unlimited"
 	}
 	return fmt.Sprint(*l.Soft)
@@ -113,7 +113,6 @@ type Place struct {
 	// Root is the folder that holds the root file system: "/", or a test's.
 	Root    string
 	Environ []string
-	Disk    string // a folder whose file system is of interest, besides the root's
 }
 
 // envFacts are the variables of an image that are facts of it; others may be secret.
@@ -146,7 +145,7 @@ func look(ctx context.Context, place Place) Facts {
 	var f Facts
 	fsys.python(&f, place.Environ)
 	f.OS = fsys.osName()
-	machine(fsys, place.Disk, &f)
+	machine(fsys, &f)
 	f.Limits = askLimits(ctx, fsys, place.Environ)
 	for _, name := range envFacts() {
 		if v, ok := lookup(place.Environ, name); ok {
@@ -200,7 +199,7 @@ func parseLimits(text string) Limits {
 
 func rlimit(s string) *uint64 {
 	if s == "unlimited" {
-		return new(Unlimited)
+		return new(unlimited)
 	}
 	v, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
@@ -294,7 +293,7 @@ func parseFacts(b []byte) (Facts, error) {
 		return Facts{}, fmt.Errorf("facts of the image: %d packages, more than %d", len(f.Packages), maxPackages)
 	case len(f.GPU.XML) > 3*maxXML: // bytes that are no text have become three
 		return Facts{}, fmt.Errorf("facts of the image: %d bytes of nvidia-smi, more than %d", len(f.GPU.XML), maxXML)
-	case len(f.Environments) > maxEnvironments || len(f.Disks) > 2 || len(f.Env) > len(envFacts()):
+	case len(f.Environments) > maxEnvironments || len(f.Disks) > 1 || len(f.Env) > len(envFacts()):
 		return Facts{}, errors.New("facts of the image: lists that Inspect did not write")
 	}
 	for _, s := range []*string{&f.Program, &f.Interpreter, &f.VLLM, &f.Python, &f.OS, &f.Kernel, &f.CPU, &f.GPU.Program, &f.GPU.Error} {

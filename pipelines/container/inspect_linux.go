@@ -7,7 +7,7 @@ import (
 )
 
 // machine fills in what the kernel says of the machine and of this container.
-func machine(fsys rooted, disk string, f *Facts) {
+func machine(fsys rooted, f *Facts) {
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		f.Kernel = clean(unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:]))
@@ -26,14 +26,11 @@ func machine(fsys rooted, disk string, f *Facts) {
 	if unix.Statfs(fsys.real("/dev/shm"), &shm) == nil && shm.Type == unix.TMPFS_MAGIC {
 		f.ShmBytes = product(shm.Blocks, uint64(shm.Bsize))
 	}
-	for _, p := range []string{"/", disk} {
-		var d unix.Statfs_t
-		if p == "" || unix.Statfs(fsys.real(p), &d) != nil {
-			continue
-		}
+	var d unix.Statfs_t
+	if unix.Statfs(fsys.real("/"), &d) == nil {
 		total, free := product(d.Blocks, uint64(d.Bsize)), product(d.Bavail, uint64(d.Bsize))
 		if total != nil && free != nil {
-			f.Disks = append(f.Disks, Disk{p, *total, *free})
+			f.Disks = append(f.Disks, Disk{"/", *total, *free})
 		}
 	}
 }

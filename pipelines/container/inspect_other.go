@@ -3,4 +3,4 @@
 package container
 
 // machine finds nothing: containers run Linux.
-func machine(rooted, string, *Facts) {}
+func machine(rooted, *Facts) {}

@@ -195,7 +195,7 @@ func TestParseLimits(t *testing.T) {
 		"Max processes             unlimited            127235               processes \n" +
 		"Max open files            1024                 524288               files     \n" +
 		"Max locked memory         what                 8388608              bytes     \n")
-	want := Limits{OpenFiles: &Limit{new(uint64(1024)), new(uint64(524288))}, LockedBytes: &Limit{nil, new(uint64(8388608))}, Processes: &Limit{new(Unlimited), new(uint64(127235))}}
+	want := Limits{OpenFiles: &Limit{new(uint64(1024)), new(uint64(524288))}, LockedBytes: &Limit{nil, new(uint64(8388608))}, Processes: &Limit{new(unlimited), new(uint64(127235))}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -228,7 +228,7 @@ func TestAskGPU(t *testing.T) {
 func TestInspect(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "made", "facts.json")
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HF_TOKEN=secret-value", "CUDA_VERSION=12.9.1"}
-	if err := Inspect(t.Context(), Place{Root: "/", Environ: environ, Disk: t.TempDir()}, out); err != nil {
+	if err := Inspect(t.Context(), Place{Root: "/", Environ: environ}, out); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(out); err != nil || strings.Contains(string(b), "secret-value") {
@@ -238,7 +238,7 @@ func TestInspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Kernel == "" || f.Cores < 1 || f.Memory.TotalBytes == nil || len(f.Disks) != 2 || f.Disks[0].TotalBytes <= 0 || f.Limits.OpenFiles == nil {
+	if f.Kernel == "" || f.Cores < 1 || f.Memory.TotalBytes == nil || len(f.Disks) != 1 || f.Disks[0].TotalBytes <= 0 || f.Limits.OpenFiles == nil {
 		t.Errorf("got %+v", f)
 	}
 	if diff := cmp.Diff(map[string]string{"CUDA_VERSION": "12.9.1"}, f.Env); diff != "" {

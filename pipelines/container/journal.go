@@ -308,7 +308,7 @@ const maxLaunches = 1000
 // Launches are those that became ready, by number.
 func (c *Collected) Launches() []record.Launch {
 	var out []record.Launch
-	for n := range c.Numbers() {
+	for n := range c.numbers() {
 		var l record.Launch
 		if readJSON(filepath.Join(LaunchDir(c.dir, n), launchFile), &l) == nil && l.Number == n {
 			out = append(out, l)
@@ -317,8 +317,8 @@ func (c *Collected) Launches() []record.Launch {
 	return out
 }
 
-// Numbers yields the numbers of all launches that were begun.
-func (c *Collected) Numbers() iter.Seq[int] {
+// numbers yields the numbers of all launches that were begun.
+func (c *Collected) numbers() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for n := 1; n < maxLaunches; n++ {
 			if _, err := os.Stat(LaunchDir(c.dir, n)); err != nil {
@@ -333,7 +333,7 @@ func (c *Collected) Numbers() iter.Seq[int] {
 
 // Engine is the last state of a launch's engine; false if its keeper never began.
 func (c *Collected) Engine(number int) (EngineState, bool) {
-	s, err := ReadEngine(LaunchDir(c.dir, number))
+	s, err := readEngine(LaunchDir(c.dir, number))
 	return s, err == nil
 }
 

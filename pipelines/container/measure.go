@@ -225,7 +225,7 @@ func (m *measuring) look() {
 		m.over(fmt.Sprintf("its container did not start within %v", appearWithin))
 	case err == nil && (m.seen == nil || !os.SameFile(fi, m.seen) || !fi.ModTime().Equal(m.seen.ModTime())):
 		// Each state is a new file; the times of two may be one, the clock of files is coarse.
-		if state, err := ReadEngine(m.launchDir); err == nil {
+		if state, err := readEngine(m.launchDir); err == nil {
 			m.seen = fi
 			m.judge(state)
 		}

@@ -330,7 +330,7 @@ func TestMeasure(t *testing.T) {
 	if b, err := os.ReadFile(c.LogPath(1)); err != nil || string(b) != startLog {
 		t.Errorf("log %q, %v", b, err)
 	}
-	if diff := cmp.Diff([]int{1}, slices.Collect(c.Numbers())); diff != "" {
+	if diff := cmp.Diff([]int{1}, slices.Collect(c.numbers())); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -74,7 +74,7 @@ type End struct {
 	Drained bool                `json:"drained,omitempty"`
 }
 
-// Event is one line of Measure's standard output, after [EventPrefix]. Exactly one
+// Event is one line of Measure's standard output, after eventPrefix. Exactly one
 // field beside Nonce is set.
 type Event struct {
 	Nonce    string           `json:"nonce"` // the job's: the engine prints into the same log
@@ -98,9 +98,9 @@ type Part struct {
 	Data   []byte `json:"data"`
 }
 
-// EventPrefix begins the lines of standard output that are an [Event]: a container
+// eventPrefix begins the lines of standard output that are an [Event]: a container
 // engine mixes them with lines of its own.
-const EventPrefix = "speedmatrix-event "
+const eventPrefix = "speedmatrix-event "
 
 // LaunchDir is the folder of a launch below dir, which is RunDir or a copy of it.
 func LaunchDir(dir string, number int) string {

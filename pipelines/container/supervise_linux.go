@@ -111,7 +111,7 @@ func (e *engine) begin(id string, argv, caches []string) (*os.File, error) {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
 		return nil, err
 	}
-	before, err := ReadEngine(e.dir)
+	before, err := readEngine(e.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		e.complain(err) // it is replaced
 	}

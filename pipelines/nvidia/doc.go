@@ -9,6 +9,6 @@
 //   - [Parse] reads the report of "nvidia-smi -q -x", of drivers from 450 on.
 //   - [Preflight] holds a report against an image and the GPUs that are wanted.
 //   - [MemoryHeld] compares the reports before the start and after the end.
-//   - [ReadSamples] reads the readings kept during a launch, one line each, and
+//   - [ParseSample] reads one line of the readings kept during a launch, and
 //     [RecordSamples] cuts out those of one trial.
 package nvidia

@@ -92,13 +92,13 @@ func Preflight(r Report, image ImageCUDA, want Want) []Finding {
 			if g.Reasons == nil {
 				return "", ""
 			}
-			names := append(ReasonNames(*g.Reasons&^(reasonIdle|reasonPowerCap)), g.OtherReasons...)
+			names := append(reasonNames(*g.Reasons&^(reasonIdle|reasonPowerCap)), g.OtherReasons...)
 			if len(names) == 0 {
 				return "", ""
 			}
 			mend := "look at cooling and power supply: nvidia-smi -i %s -q -d PERFORMANCE,TEMPERATURE"
 			switch {
-			case Throttled(*g.Reasons):
+			case throttled(*g.Reasons):
 			case *g.Reasons&reasonApplication != 0:
 				mend = "if that is not meant: nvidia-smi -i %s -rac (and -rgc)"
 			default:

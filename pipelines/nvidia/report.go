@@ -15,7 +15,7 @@ import (
 // Bounds of a report: what a machine of many GPUs with many processes needs, and not
 // what somebody could make us hold.
 const (
-	MaxReport    = 8 << 20
+	maxReport    = 8 << 20
 	maxGPUs      = 1024
 	maxProcesses = 4096 // a GPU
 	maxWord      = 256  // bytes of a name
@@ -96,8 +96,8 @@ type Process struct {
 
 // Parse reads the report of "nvidia-smi -q -x".
 func Parse(text []byte) (Report, error) {
-	if len(text) > MaxReport {
-		return Report{}, fmt.Errorf("nvidia-smi: its report has %d bytes, more than %d: no report of nvidia-smi -q -x", len(text), MaxReport)
+	if len(text) > maxReport {
+		return Report{}, fmt.Errorf("nvidia-smi: its report has %d bytes, more than %d: no report of nvidia-smi -q -x", len(text), maxReport)
 	}
 	// Warnings of the driver may stand before the document.
 	start := bytes.Index(text, []byte("<?xml"))

@@ -130,7 +130,7 @@ func TestParseErrors(t *testing.T) {
 		"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\nMore": "it said: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
 		"<?xml version='1.0'?><x/>":      "it is no nvidia_smi_log",
 		"<nvidia_smi_log><gpu>":          "unexpected EOF",
-		strings.Repeat(" ", MaxReport+1): "bytes, more than",
+		strings.Repeat(" ", maxReport+1): "bytes, more than",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)

@@ -1,11 +1,7 @@
 package nvidia
 
 import (
-	"bufio"
-	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +21,6 @@ const (
 const (
 	sampleFields = 11
 	maxLine      = 1 << 10
-	maxSamples   = 4 << 20 // a week of 6 GPUs, once a second
 )
 
 // Sample is one reading of one GPU. Nil: not told.
@@ -40,7 +35,7 @@ type Sample struct {
 	TemperatureCelsius *float64
 	UtilizationRatio   *float64
 	MemoryUsedBytes    *int64
-	Reasons            *uint64 // bits, see ReasonNames
+	Reasons            *uint64 // bits, see reasonNames
 }
 
 // ParseSample reads one line:
@@ -89,39 +84,8 @@ func ParseSample(line string) (Sample, error) {
 	return s, nil
 }
 
-// ReadSamples reads a whole file of lines, and puts it in order of time. Lines that are no
-// reading (words of the driver, one that was cut) are left out and counted.
-func ReadSamples(r io.Reader) (samples []Sample, skipped int, err error) {
-	b := bufio.NewReaderSize(r, 4*maxLine)
-	for {
-		line, err := b.ReadSlice('\n')
-		long := errors.Is(err, bufio.ErrBufferFull)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = b.ReadSlice('\n')
-		}
-		if err != nil && err != io.EOF {
-			return nil, skipped, fmt.Errorf("readings of the GPUs: %w", err)
-		}
-		if s, bad := ParseSample(strings.TrimSpace(string(line))); !long && bad == nil {
-			if len(samples) == maxSamples {
-				return nil, skipped, fmt.Errorf("readings of the GPUs: more than %d", maxSamples)
-			}
-			samples = append(samples, s)
-		} else if long || strings.TrimSpace(string(line)) != "" {
-			skipped++
-		}
-		if err == io.EOF {
-			break
-		}
-	}
-	slices.SortStableFunc(samples, func(a, b Sample) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Index, b.Index))
-	})
-	return samples, skipped, nil
-}
-
 // RecordSamples gives the readings of one trial: those from its start to its end.
-// samples are in order of time, as ReadSamples leaves them.
+// samples are in order of time.
 func RecordSamples(samples []Sample, start time.Time, length time.Duration) []record.Sample {
 	byTime := func(s Sample, t time.Time) int { return s.At.Compare(t) }
 	from, _ := slices.BinarySearchFunc(samples, start, byTime)
@@ -167,8 +131,8 @@ func reasonTable() []string {
 	return []string{"gpu_idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal", "hw_thermal", "hw_power_brake", "display"}
 }
 
-// ReasonNames names the bits in their order; one without a name is given as "0x200".
-func ReasonNames(bits uint64) []string {
+// reasonNames names the bits in their order; one without a name is given as "0x200".
+func reasonNames(bits uint64) []string {
 	var out []string
 	names := reasonTable()
 	for i := range 64 {
@@ -183,9 +147,9 @@ func ReasonNames(bits uint64) []string {
 	return out
 }
 
-// Throttled says whether heat, the power supply or a fault slows the GPU. That a GPU is at
+// throttled says whether heat, the power supply or a fault slows the GPU. That a GPU is at
 // its power limit or idle is not meant.
-func Throttled(bits uint64) bool { return bits&throttling != 0 }
+func throttled(bits uint64) bool { return bits&throttling != 0 }
 
 // bitOf finds a reason by its stem.
 func bitOf(name string) uint64 {
