@@ -29,12 +29,12 @@ type Pinner interface {
 	Image(ctx context.Context, name string) (plan.Image, error)
 	// Archive reads an image that is a file.
 	Archive(ctx context.Context, path string) (plan.Image, error)
-	// Nightly looks for the image that a repository has of a commit, as the tag
-	// nightly-COMMIT; false if there is none.
-	Nightly(ctx context.Context, repository, commit string) (plan.Image, bool, error)
-	// Wheel looks for the wheel that an index has of a commit: its address and the hex
-	// SHA-256 of its bytes; false if there is none.
-	Wheel(ctx context.Context, index, commit string) (url, sum string, ok bool, err error)
+	// Nightly looks for the image that was published of a commit under this name; false
+	// if there is none.
+	Nightly(ctx context.Context, name string) (plan.Image, bool, error)
+	// Wheel looks for the wheel of a commit at the address of the commit's folder: the
+	// wheel's own address and the hex SHA-256 of its bytes; false if there is none.
+	Wheel(ctx context.Context, folder, commit string) (url, sum string, ok bool, err error)
 	// Platform is what images are built for, where there is none to choose from.
 	Platform() string
 	// Commit resolves a branch, a tag or a commit of a repository to 40 hex digits.
@@ -61,8 +61,8 @@ var ErrChanged = errors.New("the experiment changed since the plan was locked; l
 func Locked(p *plan.Plan) Pinner { return &locked{plan: p} }
 
 type locked struct {
-	plan            *plan.Plan
-	pins, snapshots int // that were given out
+	plan *plan.Plan
+	pins int // that were given out
 }
 
 // next checks that the experiment still asks what it asked when the plan was locked:
@@ -113,20 +113,20 @@ func (l *locked) Archive(ctx context.Context, path string) (plan.Image, error) {
 }
 
 // Nightly: a nightly image was found if the plan has a pin of it.
-func (l *locked) Nightly(ctx context.Context, repository, commit string) (plan.Image, bool, error) {
+func (l *locked) Nightly(ctx context.Context, name string) (plan.Image, bool, error) {
 	if l.field() != fieldNightly {
 		return plan.Image{}, false, nil
 	}
-	image, err := l.Image(ctx, nightly(repository, commit))
+	image, err := l.Image(ctx, name)
 	return image, err == nil, err
 }
 
-func (l *locked) Wheel(_ context.Context, index, _ string) (url, sum string, ok bool, err error) {
+func (l *locked) Wheel(_ context.Context, folder, _ string) (url, sum string, ok bool, err error) {
 	b := l.plan.Identity.Engine.Build
 	if l.field() != fieldWheels || b == nil {
 		return "", "", false, nil
 	}
-	return b.WheelURL, b.WheelSHA256, true, l.next(index)
+	return b.WheelURL, b.WheelSHA256, true, l.next(folder)
 }
 
 func (l *locked) Platform() string {
@@ -147,8 +147,6 @@ const (
 )
 
 // nightly is the image that is published of each commit.
-func nightly(repository, commit string) string { return repository + ":nightly-" + commit }
-
 func (l *locked) Commit(_ context.Context, repo, name string) (string, error) {
 	return l.plan.Identity.Engine.Commit, l.next(askedCommit(repo, name))
 }
@@ -157,12 +155,15 @@ func (l *locked) Model(_ context.Context, name, revision string) (plan.Snapshot,
 	if err := l.next(askedModel(name, revision)); err != nil {
 		return plan.Snapshot{}, err
 	}
-	if l.snapshots >= len(l.plan.Identity.Model.Snapshots) {
-		return plan.Snapshot{}, ErrChanged
+	if i := snapshotOf(&l.plan.Identity, name); i >= 0 {
+		return l.plan.Identity.Model.Snapshots[i], nil
 	}
-	s := l.plan.Identity.Model.Snapshots[l.snapshots]
-	l.snapshots++
-	return s, nil
+	return plan.Snapshot{}, ErrChanged
+}
+
+// snapshotOf is the index of a model's snapshot; -1: there is none.
+func snapshotOf(id *plan.Identity, name string) int {
+	return slices.IndexFunc(id.Model.Snapshots, func(s plan.Snapshot) bool { return s.ID == name })
 }
 
 func askedCommit(repo, name string) string { return repo + "@" + name }
@@ -231,12 +232,18 @@ func (r *Resolved) lock(ctx context.Context, e *spec.Experiment, p Pinner, id *p
 		if err != nil {
 			return nil, failed(m.field, err)
 		}
-		id.Model.Snapshots = append(id.Model.Snapshots, s)
 		if i == 0 {
 			id.Model.Revision = s.Revision
 		}
 		pins = append(pins, plan.Pin{Field: m.field, Asked: askedModel(m.ID, m.Revision),
 			Found: cmp.Or(s.Revision, fmt.Sprintf("%d files, %d bytes", len(s.Files), s.Bytes))})
+		switch k := snapshotOf(id, m.ID); {
+		case k < 0:
+			id.Model.Snapshots = append(id.Model.Snapshots, s)
+		case id.Model.Snapshots[k].Revision != s.Revision:
+			return nil, failed(m.field, fmt.Errorf("%s is wanted at two revisions, %s and %s: a machine that holds the pinned files alone has one of them; name it in both places",
+				m.ID, id.Model.Snapshots[k].Revision, s.Revision))
+		}
 	}
 	return pins, nil
 }
@@ -254,28 +261,31 @@ func (r *Resolved) lockBuild(ctx context.Context, e *spec.Experiment, p Pinner, 
 	if want == nil {
 		want = spec.NewBuild()
 	}
-	changed := len(want.Patches) > 0 || len(want.Args) > 0 || want.Target != ""
+	// What is built already cannot have these.
+	changed := len(want.Patches) > 0 || len(want.Args) > 0 || want.Target != "" || want.Dockerfile != spec.NewBuild().Dockerfile
 	if want.Way == "nightly" || want.Way == "auto" && !changed {
-		image, ok, err := p.Nightly(ctx, want.Image, engine.Commit)
+		name := want.ImageOf(engine.Commit)
+		image, ok, err := p.Nightly(ctx, name)
 		if err != nil {
 			return nil, failed(fieldNightly, err)
 		}
 		if ok {
 			engine.Build = &plan.Build{Way: "nightly", Image: repository(want.Image) + "@" + image.Manifest}
 			engine.Locked = &image
-			return []plan.Pin{{Field: fieldNightly, Asked: nightly(want.Image, engine.Commit), Found: image.Manifest}}, nil
+			return []plan.Pin{{Field: fieldNightly, Asked: name, Found: image.Manifest}}, nil
 		}
 		if want.Way == "nightly" {
-			return nil, failed(fieldNightly, fmt.Errorf("%s is not there, or no longer: such images are removed after some weeks\nways on: engine.source.build.way: wheel, or dockerfile", nightly(want.Image, engine.Commit)))
+			return nil, failed(fieldNightly, fmt.Errorf("%s is not there, or no longer: such images are made of some commits only and removed after some days\nways on: the image by its digest (engine.source.image: repository@sha256:…; the record of an earlier run has it), or engine.source.build.way: wheel, or dockerfile", name))
 		}
 	}
 	if want.Way == "wheel" || want.Way == "auto" && !changed && want.Wheels != "" && want.Base != "" {
-		url, sum, ok, err := p.Wheel(ctx, want.Wheels, engine.Commit)
+		folder := want.WheelsOf(engine.Commit)
+		url, sum, ok, err := p.Wheel(ctx, folder, engine.Commit)
 		if err != nil {
 			return nil, failed(fieldWheels, err)
 		}
 		if ok {
-			pins := []plan.Pin{{Field: fieldWheels, Asked: want.Wheels, Found: "sha256:" + sum}}
+			pins := []plan.Pin{{Field: fieldWheels, Asked: folder, Found: "sha256:" + sum}}
 			base, image, err := lockBase(ctx, p, want.Base)
 			if err != nil {
 				return nil, failed(fieldBuildBase, err)
@@ -284,7 +294,7 @@ func (r *Resolved) lockBuild(ctx context.Context, e *spec.Experiment, p Pinner, 
 			return append(pins, plan.Pin{Field: fieldBuildBase, Asked: want.Base, Found: image.Manifest}), nil
 		}
 		if want.Way == "wheel" {
-			return nil, failed(fieldWheels, fmt.Errorf("%s has no wheel of commit %s, or no longer\nways on: engine.source.build.way: dockerfile", want.Wheels, engine.Commit))
+			return nil, failed(fieldWheels, fmt.Errorf("%s has no wheel for %s, or no longer: there are some of the main branch's commits only\nways on: engine.source.build.way: dockerfile", folder, p.Platform()))
 		}
 	}
 	b := &plan.Build{Way: "dockerfile", Platform: p.Platform(), Dockerfile: want.Dockerfile, Target: want.Target}
@@ -308,7 +318,7 @@ type model struct {
 	field        string
 }
 
-// models lists the model and the draft models that its command names.
+// models lists the model and the others that its command names, each once.
 func models(e *spec.Experiment, c *servecmd.Command, id *plan.Identity) ([]model, error) {
 	m := model{ID: id.Model.ID, Revision: id.Model.Revision, field: "model.revision"}
 	if c == nil {
@@ -321,8 +331,66 @@ func models(e *spec.Experiment, c *servecmd.Command, id *plan.Identity) ([]model
 		}
 		m.Revision, m.field = said, "engine.command: --revision"
 	}
-	return append([]model{m}, drafts(c)...), nil
+	out := []model{m}
+	_, said := servecmd.Flag(c.Argv, "--revision")
+	for _, o := range others(c) {
+		// Where neither names a revision, the engine takes for both what it finds as the
+		// default branch.
+		if o.ID == m.ID && o.Revision == "" && !said {
+			continue
+		}
+		if !slices.ContainsFunc(out, func(have model) bool { return have.ID == o.ID && have.Revision == o.Revision }) {
+			out = append(out, o)
+		}
+	}
+	return out, nil
 }
+
+// others are the models that flags name beside the one that is served: a tokenizer, a
+// config, adapters, draft models.
+func others(c *servecmd.Command) []model {
+	var out []model
+	add := func(flag, id, revision string) {
+		if isFolder(id) {
+			revision = ""
+		}
+		if id != "" {
+			out = append(out, model{ID: id, Revision: revision, field: "engine.command: " + flag})
+		}
+	}
+	value := func(flag string) string { v, _ := servecmd.Flag(c.Argv, flag); return v }
+
+	// The engine takes the model's revision for these, whatever repository they are in.
+	revision := value("--revision")
+	tokenizer, ofTokenizer := value("--tokenizer"), value("--tokenizer-revision")
+	if ofTokenizer != "" && tokenizer == "" {
+		tokenizer = c.Model
+	}
+	add("--tokenizer", tokenizer, cmp.Or(ofTokenizer, revision))
+	add("--hf-config-path", value("--hf-config-path"), revision)
+	if v := value("--generation-config"); v != "auto" && v != "vllm" {
+		add("--generation-config", v, revision)
+	}
+	for _, v := range servecmd.Values(c.Argv, "--lora-modules") {
+		add("--lora-modules", adapter(v), "")
+	}
+	return append(out, drafts(c)...)
+}
+
+// adapter is the model in a value of --lora-modules: NAME=MODEL, or an object.
+func adapter(v string) string {
+	var object struct {
+		Path string `json:"path"`
+	}
+	if json.Unmarshal([]byte(v), &object) == nil {
+		return object.Path
+	}
+	_, path, _ := strings.Cut(v, "=")
+	return path
+}
+
+// isFolder tells a folder from the name of a hub.
+func isFolder(id string) bool { return strings.HasPrefix(id, "/") || strings.HasPrefix(id, ".") }
 
 // drafts are the models that JSON flags name, such as the draft model of
 // --speculative-config.

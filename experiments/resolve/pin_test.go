@@ -19,6 +19,8 @@ type world struct {
 	err   error
 	// what there is of a commit
 	nightlies, wheels bool
+	// revisions of models that are not at the usual one, by name@asked
+	revisions map[string]string
 }
 
 var (
@@ -37,14 +39,14 @@ func (w *world) Archive(_ context.Context, path string) (plan.Image, error) {
 	return plan.Image{Platform: "linux/amd64", Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)}, w.err
 }
 
-func (w *world) Nightly(_ context.Context, repository, commit string) (plan.Image, bool, error) {
-	w.asked = append(w.asked, "nightly "+repository)
+func (w *world) Nightly(_ context.Context, name string) (plan.Image, bool, error) {
+	w.asked = append(w.asked, "nightly "+name)
 	return plan.Image{Platform: "linux/amd64", Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)}, w.nightlies, w.err
 }
 
-func (w *world) Wheel(_ context.Context, index, commit string) (string, string, bool, error) {
-	w.asked = append(w.asked, "wheel "+index)
-	return index + "/" + commit + "/vllm.whl", strings.Repeat("f", 64), w.wheels, w.err
+func (w *world) Wheel(_ context.Context, folder, _ string) (string, string, bool, error) {
+	w.asked = append(w.asked, "wheel "+folder)
+	return folder + "/vllm.whl", strings.Repeat("f", 64), w.wheels, w.err
 }
 
 func (*world) Platform() string { return "linux/amd64" }
@@ -57,7 +59,10 @@ func (w *world) Commit(_ context.Context, repo, name string) (string, error) {
 func (w *world) Model(_ context.Context, name, rev string) (plan.Snapshot, error) {
 	w.asked = append(w.asked, "model "+name+" "+rev)
 	s := plan.Snapshot{ID: name, Revision: revision, Bytes: 3, Files: []plan.File{{Path: "config.json", Bytes: 3, Git: strings.Repeat("e", 40)}}}
-	if strings.HasPrefix(name, "/") {
+	if other, ok := w.revisions[name+"@"+rev]; ok {
+		s.Revision = other
+	}
+	if isFolder(name) {
 		s.Revision = ""
 	}
 	return s, w.err
@@ -84,7 +89,7 @@ func TestLock(t *testing.T) {
 		{name: "B14 branch", change: func(e *spec.Experiment) {
 			e.Engine.Source = spec.Source{Commit: "nightly", Repo: "h.example/vllm"}
 		},
-			asked:  []string{"commit h.example/vllm nightly", "nightly vllm/vllm-openai", "model org/m main"},
+			asked:  []string{"commit h.example/vllm nightly", "nightly vllm/vllm-openai:nightly-" + commit, "model org/m main"},
 			commit: commit, revision: revision, models: []string{"org/m"}, unfound: 1},
 		{name: "the command's revision and a draft model", change: func(e *spec.Experiment) {
 			e.Model.Revision = ""
@@ -92,6 +97,23 @@ func TestLock(t *testing.T) {
 		},
 			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m v2", "model z/draft v3"},
 			image: "vllm/vllm-openai@" + manifest, revision: revision, models: []string{"org/m", "z/draft"}},
+		{name: "what belongs to the model, adapters", change: func(e *spec.Experiment) {
+			e.Model.Revision = ""
+			e.Engine.Command += ` --revision v2 --tokenizer o/tok --hf-config-path o/config --generation-config auto` +
+				` --lora-modules sql=o/sql chat=./chat '{"name":"x","path":"o/x","base_model_name":"org/m"}' broken --max-num-seqs 4`
+		},
+			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m v2", "model o/tok v2", "model o/config v2", "model o/sql ", "model ./chat ", "model o/x "},
+			image: "vllm/vllm-openai@" + manifest, revision: revision, models: []string{"org/m", "o/tok", "o/config", "o/sql", "./chat", "o/x"}},
+		{name: "the tokenizer's own revision, a config of the tokenizer's repository", change: func(e *spec.Experiment) {
+			e.Engine.Command += ` --tokenizer o/tok --tokenizer-revision v9 --generation-config o/tok`
+		},
+			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m main", "model o/tok v9", "model o/tok "},
+			image: "vllm/vllm-openai@" + manifest, revision: revision, models: []string{"org/m", "o/tok"}},
+		{name: "the model's own tokenizer, and the model as its draft", change: func(e *spec.Experiment) {
+			e.Engine.Command += ` --tokenizer org/m --speculative-config '{"method":"mtp","model":"org/m"}'`
+		},
+			asked: []string{"image vllm/vllm-openai:v0.32.0-x86_64", "model org/m main"},
+			image: "vllm/vllm-openai@" + manifest, revision: revision, models: []string{"org/m"}},
 		{name: "drafting without a model", change: func(e *spec.Experiment) {
 			e.Engine.Command += ` --speculative-config '{"method":"mtp","num_speculative_tokens":2}'`
 		},
@@ -151,14 +173,20 @@ func TestLockBuild(t *testing.T) {
 		want  plan.Build
 		err   string
 	}{
-		{name: "B14 there is a nightly", world: world{nightlies: true}, asked: "nightly vllm/vllm-openai",
+		{name: "B14 there is a nightly", world: world{nightlies: true}, asked: "nightly vllm/vllm-openai:nightly-" + commit,
 			want: plan.Build{Way: "nightly", Image: "vllm/vllm-openai@" + manifest}},
-		{name: "there is none", asked: "nightly vllm/vllm-openai", want: dockerfile},
-		{name: "a nightly is wanted and gone", build: &spec.Build{Way: "nightly", Image: "o/r"}, asked: "nightly o/r", err: "o/r:nightly-" + commit + " is not there, or no longer"},
-		{name: "a wheel in a base", world: world{wheels: true}, build: &spec.Build{Way: "auto", Image: "o/r", Base: "b/b:1", Wheels: "http://w"}, asked: "nightly o/r, wheel http://w, image b/b:1",
+		{name: "a nightly of a variant", world: world{nightlies: true}, build: &spec.Build{Way: "nightly", Image: "h:5000/r:cu130-nightly-{commit}"}, asked: "nightly h:5000/r:cu130-nightly-" + commit,
+			want: plan.Build{Way: "nightly", Image: "h:5000/r@" + manifest}},
+		{name: "there is none", asked: "nightly vllm/vllm-openai:nightly-" + commit, want: dockerfile},
+		{name: "a nightly is wanted and gone", build: &spec.Build{Way: "nightly", Image: "o/r"}, asked: "nightly o/r:nightly-" + commit, err: "o/r:nightly-" + commit + " is not there, or no longer"},
+		{name: "a wheel in a base", world: world{wheels: true}, build: &spec.Build{Way: "auto", Image: "o/r", Base: "b/b:1", Wheels: "http://w", Dockerfile: "docker/Dockerfile"}, asked: "nightly o/r:nightly-" + commit + ", wheel http://w/" + commit + ", image b/b:1",
 			want: plan.Build{Way: "wheel", Base: "b/b@" + manifest, BaseLocked: &plan.Image{Platform: "linux/amd64", Index: "sha256:" + strings.Repeat("1", 64), Manifest: manifest, Config: "sha256:" + strings.Repeat("2", 64)},
 				WheelURL: "http://w/" + commit + "/vllm.whl", WheelSHA256: strings.Repeat("f", 64)}},
-		{name: "a wheel is wanted and gone", build: &spec.Build{Way: "wheel", Base: "b/b:1", Wheels: "http://w"}, asked: "wheel http://w", err: "http://w has no wheel of commit"},
+		{name: "a wheel is wanted and gone", build: &spec.Build{Way: "wheel", Base: "b/b:1", Wheels: "http://w/{commit}/cpu"}, asked: "wheel http://w/" + commit + "/cpu", err: "http://w/" + commit + "/cpu has no wheel for linux/amd64"},
+		{name: "another Dockerfile is another program", world: world{nightlies: true, wheels: true},
+			build: &spec.Build{Way: "auto", Image: "o/r", Base: "b/b:1", Wheels: "http://w", Dockerfile: "docker/Dockerfile.cpu"},
+			want:  plan.Build{Way: "dockerfile", Platform: "linux/amd64", Dockerfile: "docker/Dockerfile.cpu"}},
+		{name: "a secret among the arguments", build: &spec.Build{Way: "dockerfile", Args: []string{"SCCACHE_S3_NO_CREDENTIALS=1", "HF_TOKEN=hf_madeup"}}, err: "HF_TOKEN looks like a secret"},
 		{name: "patched: nothing that is built already will do", world: world{nightlies: true, wheels: true},
 			build: &spec.Build{Way: "auto", Image: "o/r", Base: "b/b:1", Wheels: "http://w", Dockerfile: "docker/Dockerfile", Target: "t", Args: []string{"A=1=2", "B="}, Patches: []string{"p/a.patch"}},
 			want: plan.Build{Way: "dockerfile", Platform: "linux/amd64", Dockerfile: "docker/Dockerfile", Target: "t", Args: map[string]string{"A": "1=2", "B": ""},
@@ -198,6 +226,18 @@ func TestLockBuild(t *testing.T) {
 				t.Errorf("from the plan: %v\ngot  %+v\nwant %+v", err, again, r.Plan)
 			}
 		})
+	}
+}
+
+// TestTwoRevisions: what an engine finds of a repository is one revision.
+func TestTwoRevisions(t *testing.T) {
+	e := experiment()
+	e.Engine.Command += ` --tokenizer-revision v9`
+	w := &world{revisions: map[string]string{"org/m@v9": strings.Repeat("9", 40)}}
+	_, err := Resolve(t.Context(), e, Options{Pinner: w})
+	var failed *PinError
+	if !errors.As(err, &failed) || failed.Field != "engine.command: --tokenizer" || !strings.Contains(err.Error(), "org/m is wanted at two revisions") {
+		t.Errorf("got %v", err)
 	}
 }
 

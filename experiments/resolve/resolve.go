@@ -160,6 +160,12 @@ func (r *Resolved) pin(e *spec.Experiment, o Options, id *plan.Identity) error {
 		if s.Build == nil {
 			break
 		}
+		for _, arg := range s.Build.Args {
+			// A plan is published. A short value is a setting, whatever it is called.
+			if name, value, _ := strings.Cut(arg, "="); servecmd.SecretName(name) && len(value) >= 8 {
+				return fmt.Errorf("%s: engine.source.build.args: %s looks like a secret, and a plan is no place for one: build the image beforehand and name it in engine.source.image", e.File, name)
+			}
+		}
 		for _, name := range s.Build.Patches {
 			b, err := read("engine.source.build.patches", name)
 			if err != nil {
@@ -288,21 +294,28 @@ func unpinned(id *plan.Identity, s spec.Source, c *servecmd.Command) []string {
 			add("engine.source.wheel.python is not given: the interpreter is the one found")
 		}
 	}
-	if id.Engine.Source == "simulator" || id.Model.Files != "" || len(id.Model.Snapshots) > 0 {
-		return out // no model, one of a hashed script, or all models file by file
+	if id.Engine.Source == "simulator" || len(id.Model.Snapshots) > 0 {
+		return out // no model, or all models file by file
 	}
 	switch {
+	case id.Model.Files != "": // made by a script that is hashed
 	case id.Model.ID == "":
 		add("model.id is not given: the first model the server lists is measured")
-	case strings.HasPrefix(id.Model.ID, "/") || strings.HasPrefix(id.Model.ID, "."):
+	case isFolder(id.Model.ID):
 		add("model %s is a folder: its files are not hashed", id.Model.ID)
 	case !hex40.MatchString(id.Model.Revision):
 		add("model.revision of %s is %q: only a full commit names one set of files", id.Model.ID, cmp.Or(id.Model.Revision, "not given"))
 	}
 	if c != nil {
-		for _, d := range drafts(c) {
-			if !hex40.MatchString(d.Revision) {
-				add("%s names the draft model %q without a full commit as its revision", strings.TrimPrefix(d.field, "engine.command: "), d.ID)
+		for _, o := range others(c) {
+			flag := strings.TrimPrefix(o.field, "engine.command: ")
+			switch {
+			case isFolder(o.ID) && id.Model.Files != "": // the script may make it too
+			case isFolder(o.ID):
+				add("%s names the folder %s: its files are not hashed", flag, o.ID)
+			case o.ID == id.Model.ID && o.Revision == "": // told above
+			case !hex40.MatchString(o.Revision):
+				add("%s names %q without a full commit as its revision", flag, o.ID)
 			}
 		}
 	}

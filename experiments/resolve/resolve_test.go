@@ -213,6 +213,11 @@ func TestUnpinned(t *testing.T) {
 			e.Model.Revision = strings.Repeat("b", 40)
 			e.Engine.Command += ` --speculative-config '{"method":"dflash","model":"z/draft"}'`
 		}, []string{"z/draft"}},
+		{"other models", func(e *spec.Experiment) {
+			e.Engine.Source.Image = "vllm/vllm-openai@sha256:" + strings.Repeat("a", 64)
+			e.Model.Revision = strings.Repeat("b", 40)
+			e.Engine.Command += " --tokenizer o/tok --lora-modules a=./lora b=o/lora"
+		}, []string{`--tokenizer names "o/tok"`, "--lora-modules names the folder ./lora", `--lora-modules names "o/lora"`}},
 		{"attach", func(e *spec.Experiment) {
 			e.Engine.Source = spec.Source{Attach: "http://x"}
 			e.Model.Revision = strings.Repeat("b", 40)

@@ -21,6 +21,18 @@ func Flag(argv []string, name string) (value string, ok bool) {
 	return value, ok
 }
 
+// Values returns all values of a flag that takes more than one; see [Flag].
+func Values(argv []string, name string) []string {
+	want := canonical(name)
+	var out []string
+	for _, u := range scan(argv) {
+		if u.name == want {
+			out = u.values
+		}
+	}
+	return out
+}
+
 // Without returns argv without the flag and its values. Argv itself is not changed.
 func Without(argv []string, name string) []string {
 	want := canonical(name)

@@ -8,6 +8,9 @@ import (
 	"speedmatrix/results/record"
 )
 
+// SecretName says whether a name is that of a secret.
+func SecretName(name string) bool { return secretName(name) }
+
 // secretName says whether a name (of a flag, a variable, a JSON key) is that of a
 // secret, by its parts: --api-key, HF_TOKEN, ssl_keyfile_password, apiKey. Names
 // of files and of special tokens (eos_token) are none.

@@ -24,10 +24,10 @@ import (
 // Platform is what images are asked for.
 func (p *Pinner) Platform() string { return p.platform.String() }
 
-// Nightly looks for repository:nightly-COMMIT, the image that is published of each commit
-// of the main branch and removed after some time.
-func (p *Pinner) Nightly(ctx context.Context, repository, commit string) (plan.Image, bool, error) {
-	image, err := p.Image(ctx, repository+":nightly-"+commit)
+// Nightly looks for an image that is published of a commit of the main branch: once a day
+// of one commit, as the tag nightly-COMMIT, and removed after about two weeks.
+func (p *Pinner) Nightly(ctx context.Context, name string) (plan.Image, bool, error) {
+	image, err := p.Image(ctx, name)
 	var none *noTagError
 	if errors.As(err, &none) {
 		return plan.Image{}, false, nil
@@ -43,16 +43,16 @@ func (e *noTagError) Unwrap() error { return e.error }
 // maxWheel bounds a wheel that has to be read for its hash.
 const maxWheel = 4 << 30
 
-// Wheel looks for the wheel of a commit in an index that has a folder of each: COMMIT/
-// with links to wheels, or COMMIT/vllm/ as package indices have. A link may bring the
-// hash; else the wheel is read once.
-func (p *Pinner) Wheel(ctx context.Context, index, commit string) (address, sum string, ok bool, err error) {
-	base, err := url.Parse(strings.TrimRight(index, "/") + "/" + commit + "/")
+// Wheel looks for the wheel of a commit in its folder of an index: vllm/ in it, as package
+// indices have, or links to wheels in the folder itself. A link may bring the hash; else
+// the wheel is read once.
+func (p *Pinner) Wheel(ctx context.Context, folder, commit string) (address, sum string, ok bool, err error) {
+	base, err := url.Parse(strings.TrimRight(folder, "/") + "/")
 	if err != nil {
 		return "", "", false, err
 	}
-	for _, folder := range []string{"vllm/", ""} {
-		at, err := base.Parse(folder)
+	for _, of := range []string{"vllm/", ""} {
+		at, err := base.Parse(of)
 		if err != nil {
 			return "", "", false, err
 		}
@@ -98,6 +98,7 @@ func (p *Pinner) links(ctx context.Context, at *url.URL) ([]*url.URL, bool, erro
 	default:
 		return nil, false, fmt.Errorf("%s answers %s", at, resp.Status)
 	}
+	at = resp.Request.URL // links are of the page that was answered, which may be another one
 	var out []*url.URL
 	for z := html.NewTokenizer(resp.Body); ; {
 		switch z.Next() {
@@ -139,11 +140,14 @@ func (p *Pinner) get(ctx context.Context, at *url.URL) (*http.Response, error) {
 // commit: an index that holds another one is not believed.
 func (p *Pinner) chooseWheel(links []*url.URL, commit string) (*url.URL, error) {
 	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[p.platform.Architecture]
+	fits := func(platform string) bool { // manylinux_2_28_x86_64, not macosx_11_0_x86_64
+		return strings.Contains(platform, p.platform.OS) && machine != "" && strings.HasSuffix(platform, "_"+machine)
+	}
 	var fit []*url.URL
 	for _, u := range links {
 		file := path.Base(u.Path)
 		parts := strings.Split(strings.TrimSuffix(file, ".whl"), "-")
-		if !strings.HasSuffix(file, ".whl") || len(parts) < 5 || parts[0] != "vllm" || !strings.Contains(parts[len(parts)-1], machine) {
+		if !strings.HasSuffix(file, ".whl") || len(parts) < 5 || parts[0] != "vllm" || !fits(parts[len(parts)-1]) {
 			continue
 		}
 		v, err := vllm.ParseVersion(parts[1])
@@ -152,6 +156,9 @@ func (p *Pinner) chooseWheel(links []*url.URL, commit string) (*url.URL, error) 
 		}
 		if v.Commit != "" && !vllm.SameCommit(v.Commit, commit) {
 			return nil, fmt.Errorf("%s is a wheel of commit %s, not of %s", file, v.Commit, commit)
+		}
+		if v.DirtyDate != "" {
+			return nil, fmt.Errorf("%s was built from a changed tree, which commit %s does not describe", file, commit)
 		}
 		if !slices.ContainsFunc(fit, func(o *url.URL) bool { return path.Base(o.Path) == file }) {
 			fit = append(fit, u)
@@ -168,7 +175,7 @@ func (p *Pinner) chooseWheel(links []*url.URL, commit string) (*url.URL, error) 
 		names = append(names, path.Base(u.Path))
 	}
 	slices.Sort(names)
-	return nil, fmt.Errorf("%d wheels would do (%s): give an index of one variant", len(fit), strings.Join(names, ", "))
+	return nil, fmt.Errorf("%d wheels would do (%s): name the folder of one variant, as engine.source.build.wheels: https://…/{commit}/VARIANT", len(fit), strings.Join(names, ", "))
 }
 
 // hashOf reads a wheel for its hash.
