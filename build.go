@@ -86,7 +86,7 @@ func buildVerb(ctx context.Context, p process, o runOptions, b dagger.BuildOptio
 		fmt.Fprintf(p.stderr, "vllm %s\n", printable(built.VLLM))
 	}
 	if b.Output != "" {
-		pinner, err := registry.New(registry.Options{Platform: defaultPlatform, Hub: defaultHub})
+		pinner, err := registry.New(registry.Options{Platform: built.Platform, Hub: defaultHub})
 		if err != nil {
 			return err
 		}

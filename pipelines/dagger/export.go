@@ -24,6 +24,8 @@ type BuildOptions struct {
 type Built struct {
 	Ref  string // repository@sha256:… where it was pushed
 	VLLM string // version of its vllm package; empty: it has none
+	// Platform is what it was built for: os/architecture.
+	Platform string
 }
 
 // Build gets or builds the image of a plan, looks into it, and exports it.
@@ -44,7 +46,7 @@ func (x Executor) Build(ctx context.Context, pj pipelines.Job, o BuildOptions, s
 		if err := j.inspect(ctx, img); err != nil {
 			return err
 		}
-		out.VLLM = img.facts.VLLM
+		out.VLLM, out.Platform = img.facts.VLLM, string(platform(j.Plan))
 		if o.Output != "" {
 			if err := j.archive(ctx, img, o.Output); err != nil {
 				return err

@@ -3,6 +3,7 @@ package dagger
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,7 @@ func Look(ctx context.Context, self string, environ []string) Health {
 	h := Health{GPUs: supervise.Getenv(environ, gpuVariable) != ""}
 	named := supervise.Getenv(environ, RunnerVariable) != "" || inSession(environ)
 	if !inSession(environ) {
-		if h.CLI, h.CLIError = FindCLI(environ); h.CLIError != nil {
+		if h.CLI, h.CLIError = findCLI(environ); h.CLIError != nil {
 			return h
 		}
 		h.CLIVersion, h.CLIError = cliVersion(ctx, h.CLI, environ)
@@ -77,7 +78,7 @@ const lookWithin = 30 * time.Second
 
 // diskWarning looks at the disk from inside a container. What cannot be told is no warning.
 func (s *session) diskWarning(ctx context.Context, self string) string {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeoutCause(ctx, lookWithin, errors.New("the engine did not show its disk"))
 	defer cancel()
 	dir, err := os.MkdirTemp("", "speedmatrix-")
 	if err != nil {
@@ -110,9 +111,12 @@ func cliVersion(ctx context.Context, cli string, environ []string) (string, erro
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, fmt.Errorf("%s version took more than 10 s", cli))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, cli, "version")
-	cmd.Env = sessionEnv(environ)
+	cmd.Env, cmd.WaitDelay = sessionEnv(environ), time.Second
 	out, err := cmd.Output()
 	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return "", cause
+		}
 		return "", fmt.Errorf("%s version: %w", filepath.Base(cli), err)
 	}
 	for _, word := range strings.Fields(string(out)) {
@@ -136,7 +140,7 @@ type cacheLimits struct{ free int64 }
 // away what a run needs.
 func (l cacheLimits) warning(size, free int64) string {
 	if l.free > 0 && size > 0 && free < l.free {
-		return fmt.Sprintf("the disk of the Dagger engine has %d GB free, and the engine empties its cache below %d GB: images are pulled again and again; free some space, or give it limits of its own in engine.json (docs/dagger.md)", free>>30, l.free>>30)
+		return fmt.Sprintf("the disk of the Dagger engine has %d GiB free, and the engine empties its cache below %d GiB: images are pulled again and again; free some space, or give it limits of its own in engine.json (docs/dagger.md)", free>>30, l.free>>30)
 	}
 	return ""
 }

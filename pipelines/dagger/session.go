@@ -67,9 +67,9 @@ type session struct {
 // Install says how the CLI gets onto this machine.
 const Install = "install version " + SDKVersion + " of the dagger CLI (DAGGER_VERSION=" + SDKVersion + " with its install script, see docs/dagger.md) and put it on the PATH, or name it in " + CLIVariable
 
-// FindCLI is the path of the dagger CLI: what the variable names, or the program on
+// findCLI is the path of the dagger CLI: what the variable names, or the program on
 // the PATH.
-func FindCLI(environ []string) (string, error) {
+func findCLI(environ []string) (string, error) {
 	if path := supervise.Getenv(environ, CLIVariable); path != "" {
 		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("%s: %w", CLIVariable, err)
@@ -95,7 +95,7 @@ func connect(ctx context.Context, environ []string, secrets secretStore, log io.
 		}
 		return checked(ctx, client, secrets, client.Close, func() {})
 	}
-	cli, err := FindCLI(environ)
+	cli, err := findCLI(environ)
 	if err != nil {
 		return nil, err
 	}

@@ -154,7 +154,7 @@ func TestSameMinor(t *testing.T) {
 
 func TestCacheLimits(t *testing.T) {
 	l := cacheLimits{free: 50 << 30}
-	if w := l.warning(252<<30, 49<<30); !strings.Contains(w, "49 GB free") || !strings.Contains(w, "below 50 GB") {
+	if w := l.warning(252<<30, 49<<30); !strings.Contains(w, "49 GiB free") || !strings.Contains(w, "below 50 GiB") {
 		t.Errorf("got %q", w)
 	}
 	for _, ok := range []string{l.warning(252<<30, 51<<30), l.warning(0, 0), cacheLimits{}.warning(252<<30, 1<<30)} {
