@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"speedmatrix/experiments/plan"
 	"speedmatrix/experiments/servecmd"
@@ -73,14 +75,21 @@ func (j *job) snapshots(ctx context.Context) (env []string, settings []record.Fi
 // refs are the names by which the engine asks for a model's revision; the revision itself
 // needs none.
 func (j *job) refs(s plan.Snapshot) []string {
-	said, ok := servecmd.Flag(j.Plan.Identity.Engine.Argv, "--revision")
-	switch {
-	case !ok || s.ID != j.Plan.Identity.Model.ID:
-		return []string{"main"}
-	case said == s.Revision:
-		return nil
+	var refs []string
+	if s.ID == j.Plan.Identity.Model.ID {
+		said, _ := servecmd.Flag(j.Plan.Identity.Engine.Argv, "--revision")
+		refs = append(refs, cmp.Or(said, "main"))
 	}
-	return []string{said}
+	// What the experiment calls a revision is not what the engine asks for; what the
+	// command calls it is.
+	for _, pin := range j.Plan.Pins {
+		name, ref, _ := strings.Cut(pin.Asked, "@")
+		if strings.HasPrefix(pin.Field, "engine.command: ") && name == s.ID && pin.Found == s.Revision {
+			refs = append(refs, cmp.Or(ref, "main"))
+		}
+	}
+	slices.Sort(refs)
+	return slices.Compact(slices.DeleteFunc(refs, func(r string) bool { return r == s.Revision }))
 }
 
 // hubCache is where programs of this machine keep models of the hub.

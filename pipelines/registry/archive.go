@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -59,10 +60,10 @@ func (p *Pinner) Archive(ctx context.Context, file string) (plan.Image, error) {
 
 // archive is what is known of an image's file.
 type archive struct {
-	index []byte
-	blobs map[string]int64  // size by digest
-	small map[string][]byte // blobs that may describe others
-	kept  int               // bytes of small
+	layout, index []byte
+	blobs         map[string]int64  // size by digest
+	small         map[string][]byte // blobs that may describe others
+	kept          int               // bytes of small
 }
 
 func readArchive(ctx context.Context, r io.Reader) (*archive, error) {
@@ -96,7 +97,20 @@ func readArchive(ctx context.Context, r io.Reader) (*archive, error) {
 			continue // a link cannot be a blob: who follows it would read another file
 		}
 		name := path.Clean(h.Name)
+		for key := range h.PAXRecords {
+			// A few bytes could say of themselves to be an exabyte of zeros.
+			if strings.HasPrefix(key, "GNU.sparse.") {
+				return nil, fmt.Errorf("%s is a sparse file, as no image has", name)
+			}
+		}
 		switch dir, base := path.Split(name); {
+		case name == "oci-layout":
+			if a.layout != nil {
+				return nil, errors.New("it has two files oci-layout")
+			}
+			if a.layout, err = readSmall(t, h.Size); err != nil {
+				return nil, fmt.Errorf("oci-layout: %w", err)
+			}
 		case name == "index.json":
 			if a.index != nil {
 				return nil, errors.New("it has two files index.json")
@@ -116,6 +130,17 @@ func readArchive(ctx context.Context, r io.Reader) (*archive, error) {
 	}
 	if a.index == nil {
 		return nil, errors.New("it has no index.json: it is no OCI image layout (docker save of version 25 and newer, or podman save --format oci-archive, write one)")
+	}
+	// Without this mark a container engine reads manifest.json in the index's place, which
+	// may name another image.
+	if a.layout == nil {
+		return nil, errors.New("it has no file oci-layout: it is no OCI image layout, or was made by hand")
+	}
+	var layout struct {
+		Version string `json:"imageLayoutVersion"`
+	}
+	if err := json.Unmarshal(a.layout, &layout); err != nil || layout.Version != "1.0.0" {
+		return nil, fmt.Errorf("oci-layout: its version is %.40q, this program reads 1.0.0", layout.Version)
 	}
 	return a, nil
 }
@@ -188,6 +213,8 @@ func (a *archive) image(p *Pinner) (plan.Image, error) {
 			next = list.Manifests[0].Digest
 		case len(candidates.Manifests) == 1:
 			next = candidates.Manifests[0].Digest
+		case len(candidates.Manifests) > 1 && len(candidates.Manifests) == len(list.Manifests):
+			err = several(candidates.Manifests)
 		default:
 			next, err = p.choose("it", &list)
 		}
@@ -227,4 +254,20 @@ func (a *archive) image(p *Pinner) (plan.Image, error) {
 	}
 	out.Manifest, out.Config = digest, manifest.Config.Digest.String()
 	return out, nil
+}
+
+// several says which images an archive has, where it has more than one.
+func several(images []v1.Descriptor) error {
+	var names []string
+	for _, m := range images[:min(len(images), 20)] {
+		name := m.Digest.String()
+		for _, key := range []string{"io.containerd.image.name", "org.opencontainers.image.ref.name"} {
+			if v := m.Annotations[key]; v != "" {
+				name = v
+				break
+			}
+		}
+		names = append(names, fmt.Sprintf("%.200q", name))
+	}
+	return fmt.Errorf("it has %d images (%s): save one of them alone", len(images), strings.Join(names, ", "))
 }

@@ -8,9 +8,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,6 +74,53 @@ func layoutOf(t *testing.T, index v1.ImageIndex, change map[string][]byte, more 
 			t.Fatal(err)
 		}
 	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// named is an image as docker save writes it into an index: with its name, without a
+// platform.
+func named(img v1.Image, name string) mutate.IndexAddendum {
+	return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Annotations: map[string]string{"io.containerd.image.name": name}}}
+}
+
+// sparse is a tar of one file that says of itself to be an exabyte of zeros.
+func sparse(t *testing.T, name string) []byte {
+	t.Helper()
+	// The map of version 1.0 stands before the data: no piece of data at all.
+	pieces := []byte("1\n1152921504606846976\n0\n")
+	pieces = append(pieces, make([]byte, 512-len(pieces))...)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	records := ""
+	for _, kv := range [][2]string{{"GNU.sparse.major", "1"}, {"GNU.sparse.minor", "0"}, {"GNU.sparse.name", name}, {"GNU.sparse.realsize", "1152921504606846976"}} {
+		n := len(kv[0]) + len(kv[1]) + 3
+		n += len(strconv.Itoa(n + 2))
+		records += fmt.Sprintf("%d %s=%s\n", n, kv[0], kv[1])
+	}
+	put := func(h tar.Header, text []byte) {
+		h.Size = int64(len(text))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The writer makes no sparse files, so the records go in as a file and its type is
+	// changed afterwards, with the sum of the block.
+	put(tar.Header{Name: "records", Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatUSTAR}, []byte(records))
+	head := b.Bytes()[:512]
+	head[156] = tar.TypeXHeader
+	copy(head[148:156], "        ")
+	sum := 0
+	for _, c := range head {
+		sum += int(c)
+	}
+	copy(head[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	put(tar.Header{Name: "data", Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatUSTAR}, pieces)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +227,10 @@ func TestArchiveRefused(t *testing.T) {
 		{"empty", nil, []string{"it is empty"}},
 		{"no tar", []byte(strings.Repeat("x", 2048)), []string{"no tar"}},
 		{"cut short", whole[:600], []string{"cut short"}},
+		{"no mark of a layout", layoutOf(t, index, map[string][]byte{"oci-layout": nil}), []string{"no file oci-layout"}},
+		{"a layout of another version", layoutOf(t, index, map[string][]byte{"oci-layout": []byte(`{"imageLayoutVersion":"2.0.0"}`)}), []string{"oci-layout", "2.0.0"}},
+		{"a blob that is mostly holes", sparse(t, blobOf(layer)), []string{blobOf(layer), "sparse"}},
+		{"two images", layoutOf(t, mutate.AppendManifests(empty.Index, named(img, "a:1"), named(imageFor(t, "linux", "arm64"), "b:2")), nil), []string{"2 images", "a:1", "b:2", "save one"}},
 		{"no index", layoutOf(t, index, map[string][]byte{"index.json": nil}), []string{"no index.json", "podman save"}},
 		{"a layer of other content", layoutOf(t, index, map[string][]byte{blobOf(layer): []byte("other")}), []string{blobOf(layer), "damaged"}},
 		{"a layer that is missing", layoutOf(t, index, map[string][]byte{blobOf(layer): nil}), []string{layer, "which its manifest names"}},
